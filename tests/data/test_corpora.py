@@ -125,32 +125,21 @@ def test_rows_are_read_by_the_target_language_of_their_corpus(
     assert [pair.target for pair in data.valid_sets["valid"].pairs] == [row["fr"] for row in rows]
 
 
-def test_a_given_vocabulary_must_have_the_control_symbols(
+def test_a_given_vocabulary_marks_every_source_and_must_have_its_marks(
     plain: DataConfig,
     corpus: Callable[..., CorpusConfig],
     sentences: list[str],
-    tokenizer: Tokenizer,
     tmp_path: Path,
 ) -> None:
-    config = replace(plain, corpora={"back": corpus("back", sentences, tag="<bt>")})
+    def given(*controls: str) -> Tokenizer:
+        return Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=controls)
+
+    tagged = replace(plain, corpora={"back": corpus("back", sentences, tag="<bt>")})
     with pytest.raises(UserError, match=r"back: no tag '<bt>': the model knows none"):
-        prepared(config, tmp_path, tokenizer)
-
-
-def test_a_given_vocabulary_of_several_languages_needs_one(
-    plain: DataConfig, sentences: list[str], tmp_path: Path
-) -> None:
-    config = TokenizerConfig(vocab_size=70)
-    several = Tokenizer.train(sentences, config, controls=[">>de<<", ">>fr<<"])
-    assert set(several.controls) == {">>de<<", ">>fr<<"}
+        prepared(tagged, tmp_path, given())
     with pytest.raises(UserError, match=r"data\.train: .* \(de, fr\): choose one"):
-        prepared(plain, tmp_path, several)
-
-
-def test_a_given_vocabulary_of_one_language_marks_every_source(
-    plain: DataConfig, sentences: list[str], tmp_path: Path
-) -> None:
-    one = Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=[">>de<<"])
+        prepared(plain, tmp_path, given(">>de<<", ">>fr<<"))
+    one = given(">>de<<")
     data = prepared(plain, tmp_path, one)
     assert {data.train.source(row)[0] for row in range(5)} == {one.controls[">>de<<"]}
     assert data.valid_sets["valid"].corpus.source(0)[0] == one.controls[">>de<<"]
@@ -175,10 +164,3 @@ def test_a_wrong_override_is_refused_in_one_line(words: list[str], message: str)
         compose_config(["data=everyday", *words])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_an_empty_corpus_is_refused(
-    plain: DataConfig, corpus: Callable[..., CorpusConfig], tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=r"back\.source and .*: no pair has text on both sides"):
-        prepared(replace(plain, corpora={"back": corpus("back", [])}), tmp_path)

@@ -307,24 +307,25 @@ def test_patience_ends_it_after_the_best_validation(
     assert "2 validations without a better one" in trainer.progress.ended
 
 
-def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
-    now = [0.0]
-    trainer = make_trainer(
-        Equal(corpus, 8),
-        clock=lambda: now[0],
-        max_steps=None,
-        max_minutes=10.0,
-        checkpoint_minutes=4.0,
-    )
-
-    def validate() -> dict[str, float]:
-        now[0] += 30
-        return {"valid/bleu": 0.0}
+def make_slow_trainer(corpus: EncodedCorpus, now: list[float], **choices: Any) -> Trainer:
+    """Each update takes a minute."""
+    trainer = make_trainer(Equal(corpus, 8), clock=lambda: now[0], **choices)
 
     def spend_a_minute(*_: object) -> None:
         now[0] += 60
 
     trainer.updater.loss.register_forward_hook(spend_a_minute)
+    return trainer
+
+
+def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
+    now, limits = [0.0], {"max_steps": None, "max_minutes": 10.0, "checkpoint_minutes": 4.0}
+    trainer = make_slow_trainer(corpus, now, **limits)
+
+    def validate() -> dict[str, float]:
+        now[0] += 30
+        return {"valid/bleu": 0.0}
+
     saves: list[int] = []
     train(trainer, validate, lambda: saves.append(trainer.progress.step))
     assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
@@ -340,16 +341,8 @@ def send(number: int) -> None:
 def test_the_time_since_the_last_validation_counts_over_several_starts(
     corpus: EncodedCorpus,
 ) -> None:
-    now = [0.0]
-    trainer = make_trainer(
-        Equal(corpus, 8), clock=lambda: now[0], max_steps=7, checkpoint_minutes=10.0
-    )
+    trainer = make_slow_trainer(corpus, [0.0], max_steps=7, checkpoint_minutes=10.0)
     trainer.progress = Progress(seconds=14 * 60.0, validated_seconds=8 * 60.0)
-
-    def spend_a_minute(*_: object) -> None:
-        now[0] += 60
-
-    trainer.updater.loss.register_forward_hook(spend_a_minute)
     saves: list[int] = []
     train(trainer, save=lambda: saves.append(trainer.progress.step))
     assert saves == [4, 7]
@@ -396,20 +389,11 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     assert trainer.progress.validation_pending == (place != "save_validation")
 
 
-def test_an_ignored_hangup_stays_ignored(corpus: EncodedCorpus) -> None:
-    trainer = make_trainer(Equal(corpus, 8), max_steps=3)
-    trainer.updater.loss.register_forward_hook(lambda *_: send(signal.SIGHUP))
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    try:
-        train(trainer)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert trainer.signal is None
-    assert trainer.progress.step == 3
-
-
-def test_a_second_hangup_does_not_end_a_save(corpus: EncodedCorpus) -> None:
-    """A terminal that closes sends one, and so does its shell."""
+@pytest.mark.parametrize("ignored", [False, True])
+def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
+    corpus: EncodedCorpus, ignored: bool
+) -> None:
+    """A terminal that closes sends one, and so does its shell; nohup ignores them."""
     trainer = make_trainer(Equal(corpus, 8), max_steps=3)
     saves: list[int] = []
 
@@ -418,9 +402,15 @@ def test_a_second_hangup_does_not_end_a_save(corpus: EncodedCorpus) -> None:
         send(signal.SIGHUP)
         saves.append(trainer.progress.step)
 
-    train(trainer, save=save)
+    before = signal.getsignal(signal.SIGHUP)
+    if ignored:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        train(trainer, save=save)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert saves == [3]
-    assert trainer.signal == signal.SIGHUP
+    assert trainer.signal == (None if ignored else signal.SIGHUP)
 
 
 def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
