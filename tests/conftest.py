@@ -43,7 +43,6 @@ INTEGRATION = (
     "cli",
     "cuda",
     "data/test_corpora.py",
-    "data/test_data_configs.py",
     "data/test_everyday.py",
     "data/test_preparation.py",
     "decoding/test_ctranslate2_engine.py",

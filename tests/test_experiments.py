@@ -1,5 +1,6 @@
 """Every choice in conf/ composes into a typed configuration, and that into a model."""
 
+import re
 from dataclasses import asdict, replace
 from functools import cache
 from typing import cast
@@ -40,6 +41,8 @@ def composed(*overrides: str) -> Config:
 )
 def test_a_choice_composes(choice: str) -> None:
     config = composed(choice)
+    if config.data.dataset:
+        assert re.fullmatch(r"[0-9a-f]{40}", config.data.revision or "")
     with torch.device("meta"):
         new_transformer(config.model, config.data.tokenizer.vocab_size)
 

@@ -56,11 +56,8 @@ class Encoder:
         kept, found.counts = filter_lengths(source_lengths, target_lengths, self.limits)
         if self.controls:
             sources = [self.controls + source for source in sources]
-        ids = encode_ids(
-            list(compress(sources, kept)),
-            list(compress(targets, kept)),
-            larger_vocab(self.tokenizer),
-        )
+        vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
+        ids = encode_ids(list(compress(sources, kept)), list(compress(targets, kept)), vocab_size)
         text = b""
         if self.keeps_text:
             pairs = compress(zip(*chunk, strict=True), kept)
@@ -87,11 +84,6 @@ def encode(
             if found.counts.read % _PAIRS_PER_MESSAGE == 0:
                 log(f"data: {found.counts.read:,} pairs encoded")
     return found
-
-
-def larger_vocab(tokenizer: Tokenizer) -> int:
-    """Return the size of the larger vocabulary, of sources or of targets."""
-    return max(tokenizer.source_vocab_size, tokenizer.vocab_size)
 
 
 def filter_lengths(

@@ -16,7 +16,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -34,12 +34,6 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     ".zst": zstd.ZstdDecompressor,
 }
 _BUFFER_BYTES = 1 << 18
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-    def close(self) -> None: ...
 
 
 def is_url(path: str | Path) -> bool:
@@ -66,14 +60,15 @@ def open_raw(path: str | Path) -> io.BufferedReader:
 def open_binary(path: str | Path) -> BinaryIO:
     """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2)."""
     file, suffix = open_raw(path), Path(path).suffix.lower()
-    if suffix not in COMPRESSIONS:
-        reader: _Readable = file
-    elif not file.peek(1):
+    if suffix in COMPRESSIONS and not file.peek(1):
         file.close()
         raise UserError(f"{path}: an empty file is not a {suffix} archive; copy it again")
-    else:
-        reader = _decompressor(file, suffix)
-    return io.BufferedReader(_NamedReader(reader, file, str(path)), _BUFFER_BYTES)
+    read: Callable[[int], bytes] = file.read
+    if suffix == ".gz":
+        read = gzip.GzipFile(fileobj=file).read
+    elif suffix in _STREAMS:
+        read = _StreamReader(file, _STREAMS[suffix]).read
+    return io.BufferedReader(_NamedReader(read, file, str(path)), _BUFFER_BYTES)
 
 
 @contextmanager
@@ -139,17 +134,17 @@ def why_not_text(raw: bytes) -> str:
 
 
 class _NamedReader(io.RawIOBase):
-    """A reader whose failures are user errors that name the file."""
+    """What is read of a file; failures are user errors that name it."""
 
-    def __init__(self, reader: _Readable, file: BinaryIO, path: str) -> None:
-        self._reader, self._file, self._path = reader, file, path
+    def __init__(self, read: Callable[[int], bytes], file: BinaryIO, path: str) -> None:
+        self._read, self._file, self._path = read, file, path
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
         try:
-            block = self._reader.read(len(buffer))
+            block = self._read(len(buffer))
         except EOFError:
             raise UserError(f"{self._path}: the archive is cut short; copy it again") from None
         except Exception as error:  # those of compressions and networks share no class
@@ -158,11 +153,7 @@ class _NamedReader(io.RawIOBase):
         return len(block)
 
     def close(self) -> None:
-        if not self.closed:
-            try:
-                self._reader.close()
-            finally:
-                self._file.close()
+        self._file.close()
         super().close()
 
 
@@ -188,15 +179,6 @@ class _StreamReader:
                 raise EOFError
             if block := self._stream.decompress(compressed, size):
                 return bytes(block)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _decompressor(file: BinaryIO, suffix: str) -> _Readable:
-    if suffix == ".gz":
-        return cast(_Readable, gzip.open(file, "rb"))
-    return _StreamReader(file, _STREAMS[suffix])
 
 
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

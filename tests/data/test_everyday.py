@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from seq2seq.cli.fidelity import compose_config
+from seq2seq.data.preparation import prepare
+
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "data" / "everyday"
 sys.path.insert(0, str(DATA / "generator"))
@@ -57,3 +60,11 @@ def test_held_out_pairs_are_only_in_the_unseen_split(splits):
         held = any(generate.held_out(fact) for fact in sentence.facts)
         assert held == (sentence.english in unseen)
     assert not any(map(generate.held_out, seen))
+
+
+def test_it_is_prepared_without_a_warning(tmp_path):
+    data = compose_config(["data=everyday"]).data
+    prepared = prepare(data, tmp_path, lambda line: None)
+    assert prepared.tokenizer.vocab_size == data.tokenizer.vocab_size
+    assert prepared.warnings == []
+    assert prepared.counts["train"].kept == prepared.counts["train"].read > 0
