@@ -1,12 +1,11 @@
 """`seq2seq fidelity`: compare a model with the paper, detail by detail."""
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.text import print_json
+from seq2seq.cli.text import print_json, report
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,10 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(as_text(rows))
     if imported:
-        print(
-            f"seq2seq: {arguments.model} has no config.yaml: its training is not known, only the"
-            " model was examined",
-            file=sys.stderr,
+        report(
+            f"{arguments.model} has no config.yaml: its training is not known, only the"
+            " model was examined"
         )
     return int(arguments.strict and any(row.verdict == "differs" for row in rows))
 

@@ -2,12 +2,12 @@
 
 import argparse
 import re
-import sys
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.text import report
 from seq2seq.cli.translation_options import (
     add_beam_options,
     add_device_options,
@@ -135,20 +135,18 @@ def run(arguments: argparse.Namespace) -> int:
             page=not arguments.no_page,
         )
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        print(
-            f"seq2seq: http://{name}:{port} translates {list_pairs(service.models)}"
-            " (LibreTranslate's interface); stop with Ctrl-C",
-            file=sys.stderr,
+        report(
+            f"http://{name}:{port} translates {list_pairs(service.models)}"
+            " (LibreTranslate's interface); stop with Ctrl-C"
         )
         if not local and not keys:
-            print(
-                "seq2seq: anyone who can reach this address can use the server; --api-key-file, or"
-                " a proxy that asks for a password, restricts that",
-                file=sys.stderr,
+            report(
+                "anyone who can reach this address can use the server; --api-key-file, or"
+                " a proxy that asks for a password, restricts that"
             )
         serve(app, opened, grace=limits.grace)
     service.close()
-    print("seq2seq: stopped", file=sys.stderr)
+    report("stopped")
     return 0
 
 
@@ -203,7 +201,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         options = replace(options, source_language=pair and source, to=to)
         if choose:
             translator, reason = fastest_translator(trained, options)
-            print(f"seq2seq: {run}: {reason}", file=sys.stderr)
+            report(f"{run}: {reason}")
         else:
             translator = Translator(trained, options)
         translator.translate([_FIRST])
@@ -211,7 +209,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             chosen = translator.with_target_language(target) if has_several else translator
             models.append(Model(run, (source, target), chosen))
     if any(model.translator.options.engine == "ctranslate2" for model in models):
-        print(f"seq2seq: {DIFFERENCE}", file=sys.stderr)
+        report(DIFFERENCE)
     return models
 
 
@@ -223,10 +221,9 @@ def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str
         source, targets = trained.source_language, trained.target_languages
         unnamed = {DataConfig.source_language, DataConfig.target_language, ""}
         if unnamed & {source, *targets}:
-            print(
-                f"seq2seq: {run}: the model does not name its languages: name them here, such as"
-                " --languages en-de",
-                file=sys.stderr,
+            report(
+                f"{run}: the model does not name its languages: name them here, such as"
+                " --languages en-de"
             )
         for code in (source, *targets):
             if not re.fullmatch("[A-Za-z0-9_-]*", code):
