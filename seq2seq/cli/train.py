@@ -90,6 +90,8 @@ def train(words: list[str]) -> int:
     try:
         if world.size > 1 and multirun:
             raise UsageError("--multirun can't run under torchrun: start each run on its own")
+        if not multirun and (one := [w for w in overrides if w.startswith("hparams_search=")]):
+            raise UsageError(f"{one[0]} searches by several runs: add --multirun")
         with python314_help_workaround(), raise_usage_errors():
             if multirun:
                 overrides.append(_folder_names(overrides))

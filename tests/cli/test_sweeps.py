@@ -78,6 +78,12 @@ def test_a_launcher_that_is_not_there_is_named(
     assert (result.code, result.err) == (2, f"seq2seq: {says}\n")
 
 
+def test_a_search_needs_several_runs(corpus, seq2seq: Callable) -> None:
+    result = seq2seq("train", *corpus.overrides(), "hparams_search=optuna")
+    says = "seq2seq: hparams_search=optuna searches by several runs: add --multirun\n"
+    assert (result.code, result.err) == (2, says)
+
+
 def test_a_launcher_s_own_handler_is_called_once_all_is_saved(
     corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
