@@ -124,7 +124,7 @@ def run(
 ) -> None:
     """Run `work` as one of several processes of a machine, when all are ready."""
     ranking = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29_617}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20_000 + os.getppid() % 10_000}
     os.environ |= {name: str(value) for name, value in (ranking | address).items()}
     world = World.from_environment()
     with world.process_group():

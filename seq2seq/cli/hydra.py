@@ -151,6 +151,8 @@ def to_config(chosen: DictConfig) -> Config:
 
 def explain(error: Exception) -> str:
     """Describe Hydra's error in one line, with the nearest valid name."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     message = " ".join(str(error).split())
     # The rest of the message, from `full_key` on, names our classes.
     cause = re.split(r"\s+full_key:", " ".join(str(error.__cause__ or "").split()))[0]

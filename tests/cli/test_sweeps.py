@@ -84,6 +84,14 @@ def test_a_search_needs_several_runs(corpus, seq2seq: Callable) -> None:
     assert (result.code, result.err) == (2, says)
 
 
+def test_a_folder_that_can_t_be_made_is_named(corpus, seq2seq: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    sweep = f"hydra.sweep.dir={tmp_path / 'file' / 'sweep'}"
+    result = seq2seq("train", "--multirun", *corpus.overrides(), sweep, "seed=1,2")
+    says = f"seq2seq: {tmp_path / 'file' / 'sweep'}: Not a directory\n"
+    assert (result.code, result.err) == (2, says)
+
+
 def test_a_launcher_s_own_handler_is_called_once_all_is_saved(
     corpus, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
