@@ -6,7 +6,6 @@ one thread each, rather than one batch with all threads.
 
 import ctypes
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +24,6 @@ def retain_freed_memory() -> None:
     nothing.
     """
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    if not sys.platform.startswith("linux"):
-        return
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:

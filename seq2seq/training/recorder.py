@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from tqdm import tqdm
 
@@ -20,9 +20,6 @@ from seq2seq.files.atomic import write_file
 from seq2seq.files.strict import read_regular_file
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.state import Progress
-
-if TYPE_CHECKING:  # imported when a run starts to record
-    from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger("seq2seq")
 
@@ -164,15 +161,6 @@ def _describe(metrics: Metrics) -> tuple[str, str]:
     )
 
 
-def _event_writer(folder: Path, first_step: int) -> "SummaryWriter":
-    """Open a new file for TensorBoard, which drops what earlier files have from a step on."""
-    with warnings.catch_warnings():
-        # TensorBoard imports what it doesn't need, some of it deprecated.
-        warnings.simplefilter("ignore")
-        from torch.utils.tensorboard import SummaryWriter
-    return SummaryWriter(str(folder), purge_step=first_step)
-
-
 METRICS = "metrics.jsonl"
 _MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
@@ -193,7 +181,12 @@ class RunRecorder(Display):
             self.records = [record for record in earlier if record["step"] <= progress.step]
         self._write_records()
         self.events_folder = run / "tensorboard"
-        self.events = _event_writer(self.events_folder, progress.step + 1)
+        with warnings.catch_warnings():
+            # TensorBoard imports what it doesn't need, some of it deprecated.
+            warnings.simplefilter("ignore")
+            from torch.utils.tensorboard import SummaryWriter
+        # It drops what earlier files have from this step on.
+        self.events = SummaryWriter(str(self.events_folder), purge_step=progress.step + 1)
         super().__init__(progress, config)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
