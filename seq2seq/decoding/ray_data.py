@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,5 +26,10 @@ class TranslateLines:
 
     def __call__(self, batch: "dict[str, NDArray[Any]]") -> dict[str, Any]:
         """Translate a batch, given and returned as columns."""
-        translations = self.translator.translate_stream(batch[self.column].tolist())
+        if self.column not in batch:
+            raise UserError(f"no column {self.column!r} among {', '.join(batch)}: give column=NAME")
+        lines = batch[self.column].tolist()
+        if wrong := [line for line in lines if not isinstance(line, str)]:
+            raise UserError(f"column {self.column!r} has {wrong[0]!r:.99}, no text: drop such rows")
+        translations = self.translator.translate_stream(lines)
         return batch | {self.to_column: [one.text for one in translations]}
