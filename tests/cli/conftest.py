@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from torch import Tensor
 
 from seq2seq.cli.main import main
+from seq2seq.data.tokenizer import END_ID
+from seq2seq.storage.model_folder import save_model
+from tests.conftest import MakeTrained
 from tests.toy import data_words, weights
 
 SECONDS = 120  # far more than an answer takes
@@ -79,6 +83,18 @@ def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert code == 0
     return run_dir
+
+
+@pytest.fixture(scope="session")
+def quick(make_trained: MakeTrained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that outputs nothing but `</s>`, so that reading and writing is all its work."""
+    trained = make_trained(num_layers=1)
+    with torch.no_grad():
+        bias = trained.model.decoder.layers[-1].feed_forward_norm.bias
+        bias.copy_(1e4 * trained.model.embedding.weight[END_ID])
+    folder = tmp_path_factory.mktemp("model") / "quick"
+    save_model(folder, trained)
+    return folder
 
 
 def losses(run: Path) -> list[tuple[int, float]]:

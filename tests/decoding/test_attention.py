@@ -14,21 +14,18 @@ from seq2seq.decoding.attention import draw_heads
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
 from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.storage.trained_model import TrainedModel
+from tests.conftest import MakeTrained
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
 
 
 @pytest.fixture
-def make_translator(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
-) -> Callable[..., Translator]:
+def make_translator(make_trained: MakeTrained) -> Callable[..., Translator]:
     def make(precision: str = "fp32", **choices: object) -> Translator:
-        model = make_model(vocab_size=tokenizer.vocab_size, **choices).float().train()
-        trained = TrainedModel(model, tokenizer, "a", "b")
+        trained = make_trained(**choices)
+        trained.model.train()
         return Translator(trained, TranslationOptions(device="cpu", precision=precision))
 
     return make

@@ -17,6 +17,7 @@ from seq2seq.decoding.translator import Translator, fastest_translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
+from tests.conftest import MakeTrained
 
 pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"),
@@ -25,13 +26,14 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def trained(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> TrainedModel:
+def trained(make_trained: MakeTrained) -> TrainedModel:
     """A random model in which `</s>` is more probable, so that some outputs end."""
-    model = make_model(vocab_size=tokenizer.vocab_size, seed=3).float()
-    end = model.embedding.weight[END_ID]
+    trained = make_trained(seed=3)
+    end = trained.model.embedding.weight[END_ID]
     with torch.no_grad():
-        model.decoder.layers[-1].feed_forward_norm.bias.add_(5 * end / end.square().sum())
-    return TrainedModel(model, tokenizer, "en", "de")
+        last = trained.model.decoder.layers[-1].feed_forward_norm
+        last.bias.add_(5 * end / end.square().sum())
+    return trained
 
 
 def both(
@@ -153,24 +155,15 @@ def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[st
 
 
 def test_what_the_engine_can_t_do_is_one_line(
-    trained: TrainedModel,
-    make_model: Callable[..., Transformer],
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
+    trained: TrainedModel, make_trained: MakeTrained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="can't draw samples"):
         TranslationOptions(engine="ctranslate2", search=SamplingConfig())
     options = TranslationOptions(engine="ctranslate2", device="cpu")
-    other = TrainedModel(
-        make_model(vocab_size=tokenizer.vocab_size, seed=2).float(), tokenizer, "en", "de"
-    )
     with pytest.raises(UserError, match="can't run an ensemble"):
-        Translator([trained, other], options)
-    odd = TrainedModel(
-        make_model(vocab_size=tokenizer.vocab_size, d_k=3).float(), tokenizer, "en", "de"
-    )
+        Translator([trained, make_trained(seed=2)], options)
     with pytest.raises(UserError, match="heads are d_model / num_heads wide"):
-        Translator(odd, options)
+        Translator(make_trained(d_k=3), options)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(UserError, match="not installed: pip install ctranslate2, or"):
         Translator(trained, options)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,8 @@ from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, TunedSearch
+from tests.conftest import MakeModel, MakeTrained
 
-MakeModel = Callable[..., Transformer]
 VOCABULARY = 7
 SOURCES = [[4, 5, 6, 3], [6, 3], [5, 5, 4, 3]]
 
@@ -37,17 +37,9 @@ def models(make_model: MakeModel) -> list[Transformer]:
 
 
 @pytest.fixture
-def trained(make_model: MakeModel, tokenizer: Tokenizer) -> list[TrainedModel]:
+def trained(make_trained: MakeTrained) -> list[TrainedModel]:
     sizes = ({}, {"num_layers": 1, "d_model": 12}, {"d_ff": 20})
-    return [
-        TrainedModel(
-            make_model(vocab_size=tokenizer.vocab_size, seed=seed, **size).float(),
-            tokenizer,
-            "en",
-            "de",
-        )
-        for seed, size in enumerate(sizes)
-    ]
+    return [make_trained(seed=seed, **size) for seed, size in enumerate(sizes)]
 
 
 @pytest.fixture
@@ -143,12 +135,9 @@ def test_the_text_depends_on_neither_batch_nor_workers_nor_the_order_of_models(
 
 
 def test_the_shortest_table_of_positions_bounds_an_ensemble(
-    trained: list[TrainedModel], make_model: MakeModel, tokenizer: Tokenizer
+    trained: list[TrainedModel], make_trained: MakeTrained
 ) -> None:
-    model = make_model(
-        vocab_size=tokenizer.vocab_size, positions=Positions.learned, max_learned_positions=20
-    )
-    learned = TrainedModel(model.float(), tokenizer, "en", "de")
+    learned = make_trained(positions=Positions.learned, max_learned_positions=20)
     for together in ([learned, trained[0]], [trained[0], learned]):
         (translation,) = translator(together).translate(["the long road home " * 9])
         assert translation.source_segments > 1

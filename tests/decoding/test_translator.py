@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -33,24 +33,24 @@ from seq2seq.fast.process import process_lock
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
+from tests.conftest import MakeTrained
 
 MakeTranslator = Callable[..., Translator]
 
 
 @pytest.fixture
-def make_translator(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> MakeTranslator:
+def make_translator(make_trained: MakeTrained) -> MakeTranslator:
     """Make a translator; the choices are fields of the options and of the search."""
     names = {field.name for field in fields(TranslationOptions)}
 
     def make(**choices: object) -> Translator:
-        model = make_model(vocab_size=tokenizer.vocab_size).float()
         chosen = {"device": "cpu", "batch_tokens": 64, "workers": 1, "max_extra_tokens": 4}
         chosen |= choices
         kind = SamplingConfig if "seed" in choices else SearchConfig
         search = kind(**{name: value for name, value in chosen.items() if name not in names})
         given = {name: value for name, value in chosen.items() if name in names}
         options = TranslationOptions(search=search, **given)
-        return Translator(TrainedModel(model, tokenizer, "a", "b"), options)
+        return Translator(make_trained(), options)
 
     return make
 
@@ -138,7 +138,7 @@ def test_a_callers_autocast_changes_nothing(
 
 @pytest.mark.parametrize("kind", ["native", "static", "ctranslate2", "sampling"])
 def test_every_option_of_a_search_has_an_effect_in_each_engine(
-    make_trained: Callable[[], TrainedModel], sentences: list[str], kind: str
+    make_trained: MakeTrained, sentences: list[str], kind: str
 ) -> None:
     other = {"nbest": 2, "alpha": 2.0, "max_extra_tokens": 1, "beam_size": 1}
     other |= {"temperature": 0.1, "top_k": 1, "top_p": 0.1, "seed": 2}
@@ -161,9 +161,9 @@ def test_every_option_of_a_search_has_an_effect_in_each_engine(
 def test_a_translator_says_what_it_is_and_what_it_is_made_of(
     make_translator: MakeTranslator,
 ) -> None:
-    for to in (None, "b"):  # its own language may be named
+    for to in (None, "de"):  # its own language may be named
         shown = repr(make_translator(to=to))
-        assert shown.startswith("Translator(a -> b, native, cpu, SearchConfig(")
+        assert shown.startswith("Translator(en -> de, native, cpu, SearchConfig(")
     with pytest.raises(TypeError, match=r"'RUN' is not a trained model: call Translator.load"):
         Translator("RUN")  # type: ignore[arg-type]
     names = {"TranslateLines", "Translation", "TranslationOptions", "Translator", "__version__"}
@@ -229,9 +229,9 @@ def test_low_precision_translates_with_a_copy(
 
 
 def test_the_language_of_the_sources_is_the_model_s_unless_given(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+    make_trained: MakeTrained,
 ) -> None:
-    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "de", "")
+    trained = replace(make_trained(), source_language="de", target_language="")
     for language, segments in ((None, 1), ("en", 2), ("de_AT", 1)):
         options = TranslationOptions(device="cpu", sentences=True, source_language=language)
         (found,) = Translator(trained, options).translate(["am 3. mai"])
@@ -262,16 +262,14 @@ def test_an_output_of_the_maximum_length_is_marked_as_truncated(
 
 
 def test_translating_does_not_disturb_a_training(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer, lines: list[str]
+    make_trained: MakeTrained, lines: list[str]
 ) -> None:
     def losses(model: Transformer) -> Tensor:
         torch.manual_seed(1)
         return model(torch.tensor([[5, 3]]), torch.tensor([[2, 6]]))
 
-    model, untouched = (
-        make_model(vocab_size=tokenizer.vocab_size, dropout=0.5).float().train() for _ in range(2)
-    )
-    trained = TrainedModel(model, tokenizer, "a", "b")
+    trained = make_trained(dropout=0.5)
+    model, untouched = trained.model.train(), make_trained(dropout=0.5).model.train()
     options = TranslationOptions(device="cpu")
     translator = Translator(trained, options)
     found = translator.translate(lines)
@@ -372,10 +370,11 @@ def test_attention_that_is_not_a_number_is_an_error(make_translator: MakeTransla
 
 @pytest.mark.parametrize("choices", [{}, {"seed": 3}], ids=str)
 def test_padding_and_start_symbol_never_come_out(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer, choices: dict[str, int]
+    make_trained: MakeTrained, tokenizer: Tokenizer, choices: dict[str, int]
 ) -> None:
     """Not even from a model to which they are the most probable tokens, in every place."""
-    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    trained = make_trained()
+    model = trained.model
     norm = model.decoder.layers[-1].feed_forward_norm
     with torch.no_grad():  # the logits are the first column of the matrix
         norm.weight.zero_()
@@ -384,7 +383,7 @@ def test_padding_and_start_symbol_never_come_out(
         model.embedding.weight[[PADDING_ID, START_ID, 7], 0] = torch.tensor([30.0, 30.0, 9.0])
     search = SamplingConfig(seed=3) if "seed" in choices else SearchConfig(**choices)
     options = TranslationOptions(device="cpu", search=search)
-    (translation,) = Translator(TrainedModel(model, tokenizer, "a", "b"), options).translate(["a"])
+    (translation,) = Translator(trained, options).translate(["a"])
     assert set(translation.candidates[0].pieces) == set(tokenizer.pieces([7]))
 
 
