@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -391,10 +391,20 @@ class Translator:
         if pool:  # few batches, since small ones are slow; a GPU has one worker
             workers = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
-        if pool:
-            return run_batches(pool.map, function, items, batches, blank, on_batch)
-        with self._exclusive(), parallel_map(min(workers, len(batches))) as run:
-            return run_batches(run, function, items, batches, blank, on_batch)
+        results, done = [blank] * len(items), 0
+        with ExitStack() as turn:
+            if not pool:
+                turn.enter_context(self._exclusive())
+                in_threads = turn.enter_context(parallel_map(min(workers, len(batches))))
+            run = pool.map if pool else in_threads
+            batched = [[items[i] for i in batch] for batch in batches]
+            found: Iterator[list[R]] = run(function, batched)
+            for batch, results_of_batch in zip(batches, found, strict=True):
+                for i, result in zip(batch, results_of_batch, strict=True):
+                    results[i] = result
+                done += len(batch)
+                on_batch(done, sum(map(len, batches)))
+        return results
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -453,28 +463,6 @@ def make_batches(
         divisible = (i for i, batch in enumerate(batches) if parts[i] < len(batch))
         parts[max(divisible, key=lambda i: tokens[i] / parts[i])] += 1
     return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
-
-
-def run_batches(
-    run: Callable[..., Iterator[list[R]]],
-    function: Callable[[list[T]], list[R]],
-    items: Sequence[T],
-    batches: Sequence[list[int]],
-    blank: R,
-    on_batch: Callable[[int, int], None] = lambda done, items: None,
-) -> list[R]:
-    """Map a function over batches by `run`; return the results in the order of the items.
-
-    That of an item that is in no batch is `blank`.
-    """
-    results, done = [blank] * len(items), 0
-    results_of_batches = run(function, [[items[i] for i in batch] for batch in batches])
-    for batch, results_of_batch in zip(batches, results_of_batches, strict=True):
-        for i, result in zip(batch, results_of_batch, strict=True):
-            results[i] = result
-        done += len(batch)
-        on_batch(done, sum(map(len, batches)))
-    return results
 
 
 def fastest_translator(
