@@ -1,4 +1,4 @@
-"""What stands in strings for something else, found by its looks: `{name}`, `%s`, `<b>`, addresses.
+"""What stands in strings for something else, by its looks: `{name}`, `%s`, `<b>`, addresses.
 
 Readers find what their format says; this finds the rest, in the strings of any text.
 """
@@ -11,7 +11,8 @@ from seq2seq.documents.spans import VOID
 
 _FOUND = re.compile(
     r"""
-    (?P<word>
+    \{%[^{}\n]*?%\} | \{\#[^{}\n]*?\#\} | <%[^<>\n]*?%> | \{\{[\#/^!>][^{}\n]*\}\}  # of templates
+  | (?P<word>
       (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]  # an address
     | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+
     | \{\{ [^{}\n]* \}\}                # {{ x }}
@@ -62,7 +63,7 @@ def find_placeholders(text: Text) -> Text:
             parts.append(part[done : found.start()])
             done = found.end()
             name = found["name"]
-            kind: Kind = "alone" if name else "word"
+            kind: Kind = "word" if found["word"] else "alone"
             if name and found[0].startswith("</"):
                 if opened and opened[-1][1] == name:
                     start, _, raw = opened.pop()

@@ -54,6 +54,7 @@ def test_placeholders_are_found_by_their_looks(text: str, words: list[str]) -> N
         (("<b>a", Mark("<x>", "open"), "c</b>", Mark("</x>", "close")), "alone open alone close"),
         (("a", Mark("<x>", "open"), "<b>c</b>", Mark("</x>", "close")), "open open close close"),
         (("a < b > c",), ""),
+        (("{% if a %}b{# c #} <%= d %>{{#e}}f{{/e}}{{ g }}",), "alone " * 5 + "word"),
     ],
 )
 def test_tags_in_strings_are_pairs_if_both_are_there(text: tuple, kinds: str) -> None:
@@ -141,7 +142,17 @@ def test_strings_of_any_signs_are_found_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{" * 50_000, "%" * 50_000, "a" * 200_000, "<a" * 50_000, "a." * 50_000, "%a" * 50_000]
+    "text",
+    [
+        "{" * 50_000,
+        "{%" * 50_000,
+        "<%" * 50_000,
+        "%" * 50_000,
+        "a" * 200_000,
+        "<a" * 50_000,
+        "a." * 50_000,
+        "%a" * 50_000,
+    ],
 )
 def test_a_long_string_takes_no_longer_than_it_is_long(text: str) -> None:
     begun = time.process_time()
