@@ -14,18 +14,9 @@ from seq2seq.documents.translate import Plan
 from seq2seq.serving.requests import Limits
 from seq2seq.serving.service import Model
 from seq2seq.serving.texts import Downloads, Source, TranslatedText
+from tests.documents.test_formats import SMALL
 from tests.serving.live import Answer, Served, serve_fake
 from tests.serving.test_app import multipart
-
-SRT = """1
-00:00:01,000 --> 00:00:02,500
-A man sees
-the sea.
-
-2
-00:00:03,000 --> 00:00:04,000
-<i>Nobody</i>
-"""
 
 
 def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
@@ -35,13 +26,11 @@ def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
 
 def test_a_file_is_translated_and_fetched() -> None:
     with serve_fake() as (served, _):
-        url = upload(served, "../../a.srt", SRT.encode()).json["translatedFileUrl"]
+        url = upload(served, "../../a.srt", SMALL["srt"].encode()).json["translatedFileUrl"]
         assert url.startswith(f"{served.url}/download_file/")
         assert url.endswith(".srt")
         answer = served.ask("GET", url.removeprefix(served.url))
-        assert answer.content.decode() == SRT.replace("A man sees", "A MAN SEES").replace(
-            "the sea", "THE SEA"
-        ).replace("Nobody", "NOBODY")
+        assert answer.content.decode() == SMALL["srt"].replace("dog", "DOG")
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["content-disposition"] == "attachment"
         prefix = {"x-forwarded-prefix": "/mt/"}
