@@ -21,6 +21,7 @@ from seq2seq.decoding.chunks import make_chunks
 from seq2seq.decoding.resume import resumable_output
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
+from seq2seq.files.atomic import remove_leftovers
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel
 from tests.cli.conftest import SECONDS
@@ -160,6 +161,7 @@ def killed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     kill_after(1024, words, left, folder / "numbers")
     written = json.loads((left / "out.resume.json").read_bytes())["bytes"]
     os.truncate(left / "out.resume.part", written)  # without half a chunk
+    remove_leftovers(left)  # the next state, if it was being written
     return left
 
 
