@@ -15,7 +15,9 @@ _BOMS = {
 }
 XML = re.compile(rb"<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([^\"']*)")
 HTML = re.compile(rb"<meta\b[^>]*?\bcharset\s*=\s*[\"']?\s*([^\s\"'/>;]+)", re.IGNORECASE)
-PO = re.compile(rb"^\"Content-Type:[^\"\n]*?charset=([^\s\\\";]+)", re.MULTILINE | re.IGNORECASE)
+PO = re.compile(
+    rb"^(?:msgstr\s+)?\"Content-Type:[^\"\n]*?charset=([^\s\\\";]+)", re.MULTILINE | re.IGNORECASE
+)
 _DECLARED_WITHIN = 4096  # bytes of a file in which it says its encoding
 _SAMPLE = "<a b='0'>"  # the same bytes in all encodings that contain ASCII
 # What the HTML standard reads in place of these, because of what is found under these names.

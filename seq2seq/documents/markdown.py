@@ -181,10 +181,7 @@ def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
 
 
 def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece]:
-    """Give links that are defined by their text, such as `[guide]`, the text as their label.
-
-    Without a tag, they belong to the text that they are around.
-    """
+    """Give links that are defined by their text, such as `[guide]`, the text as their label."""
     from markdown_it.common.utils import normalizeReference
 
     found, waiting = list(pieces), []
@@ -196,9 +193,11 @@ def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece
             opening = waiting.pop()
             label = text[found[opening].end : piece.start]
             if raw in ("]", "][]") and normalizeReference(label) in labels:
-                labelled = Mark(f"][{label}]".replace("\n", " "), "close")
-                found[opening] = found[opening]._replace(tag="")
-                found[index] = piece._replace(value=labelled, tag="")
+                value = Mark(f"][{label}]".replace("\n", " "), "close")
+                found[opening] = found[opening]._replace(
+                    tag=""
+                )  # part of the text, even at its edge
+                found[index] = piece._replace(value=value, tag="")
     return found
 
 

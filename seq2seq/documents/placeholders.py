@@ -89,15 +89,15 @@ def as_strings(parts: Iterable[str | Mark]) -> Text:
     return tuple(strings)
 
 
-def unnumbered(parts: Iterable[str | Mark]) -> Iterator[Mark]:
-    """Yield the placeholders whose order has a meaning, such as `%s` and `{}`."""
-    return (x for x in parts if isinstance(x, Mark) and _UNNUMBERED.fullmatch(x.raw))
+def is_unnumbered(part: str | Mark) -> bool:
+    """Tell whether it is a placeholder whose order has a meaning, such as `%s` and `{}`."""
+    return isinstance(part, Mark) and bool(_UNNUMBERED.fullmatch(part.raw))
 
 
 def in_order(text: Text, source: Text) -> Text:
     """Put placeholders whose order has a meaning into that of the source."""
-    waiting = unnumbered(source)
-    return tuple(next(waiting) if any(unnumbered([part])) else part for part in text)
+    waiting = filter(is_unnumbered, source)
+    return tuple(next(waiting) if is_unnumbered(part) else part for part in text)
 
 
 def divide(text: Text) -> Iterator[Text | str | Mark]:

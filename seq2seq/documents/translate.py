@@ -13,7 +13,7 @@ from seq2seq.documents.placeholders import (
     divide,
     find_placeholders,
     in_order,
-    unnumbered,
+    is_unnumbered,
 )
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import show
@@ -55,8 +55,7 @@ class Plan:
     def take(self, translations: Sequence[Translation]) -> list[str]:
         """Take the translations of the lines asked for; return lines to be translated again.
 
-        A line whose translation doesn't have its stand-ins, or those of `%s` and `%d` in another
-        order, is asked for without them.
+        A line is asked for without its stand-ins if its translation lacks one, or swaps unnumbered.
         """
         for i, translation in zip(self._asked, translations, strict=True):
             self.translations[i] = translation
@@ -67,7 +66,7 @@ class Plan:
 
     def _has_stand_ins(self, i: int) -> bool:
         stand_ins = self._shown[i].stand_ins
-        ordered = [atom.stand_in for atom in stand_ins if any(unnumbered(atom.parts))]
+        ordered = [atom.stand_in for atom in stand_ins if is_unnumbered(atom.parts[0])]
         return all(
             all(candidate.text.count(atom.stand_in) == 1 for atom in stand_ins)
             and sorted(ordered, key=candidate.text.find) == ordered
