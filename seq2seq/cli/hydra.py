@@ -151,7 +151,7 @@ def to_config(chosen: DictConfig) -> Config:
 
 def explain(error: Exception) -> str:
     """Describe Hydra's error in one line, with the nearest valid name."""
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     message = " ".join(str(error).split())
     # The rest of the message, from `full_key` on, names our classes.

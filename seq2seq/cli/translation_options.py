@@ -56,7 +56,6 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--alpha", type=float, help="exponent of the length penalty (default: as tuned, else 0.6)"
     )
-
     parser.add_argument(
         "--glossary",
         metavar="FILE",

@@ -49,11 +49,11 @@ class EncodedCorpus:
         try:
             # Plain arrays: those of class `memmap` take longer to index.
             self._ends = np.asarray(np.memmap(f"{path}{_ENDS}", np.int64, "r"))  # (2 N + 1,)
-            itemsize, rest = divmod(os.stat(path).st_size, self._ends[-1])
-            self._ids: TokenIds = np.asarray(np.memmap(path, _DTYPES[int(itemsize)], "r"))
+            itemsize, rest = divmod(os.stat(path).st_size, int(self._ends[-1]))
+            self._ids: TokenIds = np.asarray(np.memmap(path, _DTYPES[itemsize], "r"))
             if rest or len(self._ends) % 2 == 0:
                 raise ValueError("a file is cut short")
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, ZeroDivisionError) as error:
             raise UserError(
                 f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
             ) from error

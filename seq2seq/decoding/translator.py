@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -178,13 +178,16 @@ class Translator:
         lines: Sequence[str],
         prefixes: Sequence[str] | None,
         first_line: int,
-        **way: Any,
+        on_batch: Callable[[int, int], None] = lambda done, segments: None,
+        pool: ThreadPoolExecutor | None = None,
     ) -> list[Translation]:
         of_lines = self.segments(lines, prefixes, first_line=first_line)
         segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        found = iter(self._map_batches(self.translate_batch, segments, sizes, blank, **way))
+        found = iter(
+            self._map_batches(self.translate_batch, segments, sizes, blank, on_batch, pool)
+        )
         return [Translation.from_segments(one, list(islice(found, len(one)))) for one in of_lines]
 
     def segments(
@@ -393,12 +396,15 @@ class Translator:
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
         results, done = [blank] * len(items), 0
         with ExitStack() as turn:
-            if not pool:
+            run: Callable[..., Iterator[list[R]]]
+            if pool:
+                run = pool.map
+            else:
                 turn.enter_context(self._exclusive())
-                in_threads = turn.enter_context(parallel_map(min(workers, len(batches))))
-            run = pool.map if pool else in_threads
-            batched = [[items[i] for i in batch] for batch in batches]
-            found: Iterator[list[R]] = run(function, batched)
+                run = turn.enter_context(parallel_map(min(workers, len(batches))))
+            found: Iterator[list[R]] = run(
+                function, [[items[i] for i in batch] for batch in batches]
+            )
             for batch, results_of_batch in zip(batches, found, strict=True):
                 for i, result in zip(batch, results_of_batch, strict=True):
                     results[i] = result

@@ -194,9 +194,8 @@ def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece
             label = text[found[opening].end : piece.start]
             if raw in ("]", "][]") and normalizeReference(label) in labels:
                 value = Mark(f"][{label}]".replace("\n", " "), "close")
-                found[opening] = found[opening]._replace(
-                    tag=""
-                )  # part of the text, even at its edge
+                # Without a tag, they are part of the text, even at its edges.
+                found[opening] = found[opening]._replace(tag="")
                 found[index] = piece._replace(value=value, tag="")
     return found
 

@@ -91,9 +91,8 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
         return tag_piece(*match.span(), raw)
 
     slots: list[Slot] = []
-    for start, end in (
-        _icu_runs(message) if syntax in (ICU, WITHOUT_BRANCHES) else [(0, len(message))]
-    ):
+    has_branches = syntax in (ICU, WITHOUT_BRANCHES)
+    for start, end in _icu_runs(message) if has_branches else [(0, len(message))]:
         for line in re.compile(r"[^\n]+").finditer(message, start, end):
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))

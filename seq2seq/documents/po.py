@@ -56,8 +56,8 @@ class _Entry:
 def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Document:
     """Find the entries without a translation and, with `fuzzy`, the fuzzy ones.
 
-    They become fuzzy, which says that a person has yet to check them. `msgattrib --clear-fuzzy`
-    removes that mark, and `msgfmt --use-fuzzy` ignores it. The header and obsolete entries stay.
+    A filled entry is marked as fuzzy: a person has yet to check it. `msgattrib --clear-fuzzy`
+    removes the marks, and `msgfmt --use-fuzzy` ignores them. The header and obsolete entries stay.
     The first form of a plural is translated from the singular, and the others from the plural.
     """
     slots: list[Slot] = []

@@ -56,9 +56,10 @@ class TranslatedText:
         details = [
             _details(*part)
             for line, translation in zip(plan.lines, plan.translations, strict=True)
-            for part in (translation.source_segments > 1 and translation.parts)
-            or [(line, translation)]
             if translation.candidates
+            for part in (
+                translation.parts if translation.source_segments > 1 else [(line, translation)]
+            )
         ]
         truncated = any(
             translation.source_truncated

@@ -65,7 +65,7 @@ def test_an_id_outside_the_vocabulary_is_never_wrapped(tmp_path: Path) -> None:
         write(tmp_path / "corpus", [([65_536], [0])])
 
 
-@pytest.mark.parametrize("keep", [0, 7, 0.5, -1])
+@pytest.mark.parametrize("keep", [0, 7, 8, 0.5, -1])
 @pytest.mark.parametrize("suffix", ["", ".ends"])
 def test_a_truncated_file_is_refused(tmp_path: Path, keep: float, suffix: str) -> None:
     path = tmp_path / "corpus"
