@@ -61,6 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
         config = make_corpus(arguments, folder)
         print(
             f"{'stage':<26}  {'seconds':>8}  {'CPU s':>8}  {'pairs/s':>12}  {'peak MiB':>8}"
