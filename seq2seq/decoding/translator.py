@@ -91,7 +91,8 @@ class Translator:
                     "engine ctranslate2 can't run an ensemble: choose the engine native"
                 )
             self.engine = CTranslate2Engine(together[0], self.device, precision, self.workers)
-            precision = "fp32"  # of the probabilities of given translations, and of attention
+            # Of alignments, the probabilities of given translations, and attention.
+            precision = "fp32" if precision == "fp32" else "auto"
         compute = Compute(self.device, choose_precision(precision, self.device))
         # Copies in that precision, because autocast would cast every matrix again at every step.
         self.models = [
