@@ -95,22 +95,10 @@ def length_penalties(subject: Subject) -> Finding:
     """Compare the scores of outputs with their log-probabilities."""
     alpha = subject.search.alpha
     found = {n: _measured_penalty(subject.search, n) for n in (2, 10, 50)}
-
-    formulas: dict[str, Callable[[int], float]] = {
-        "((5 + length) / 6)^alpha, </s> counted": lambda n: (5 + n) / 6,
-        "((5 + length) / 6)^alpha, </s> not counted": lambda n: (5 + n - 1) / 6,
-        "length^alpha": lambda n: n,
-        "(length without </s>)^alpha": lambda n: n - 1,
-    }
-    fitting = [
-        name
-        for name, base in formulas.items()
-        if all(math.isclose(found[n], base(n) ** alpha, rel_tol=1e-4) for n in found)
-    ]
-    name = fitting[0] if fitting else "another formula"
+    right = all(math.isclose(found[n], ((5 + n) / 6) ** alpha, rel_tol=1e-4) for n in found)
+    name = "((5 + length) / 6)^alpha, </s> counted" if right else "another formula"
     shown = ", ".join(f"{penalty:.4f} at {n}" for n, penalty in found.items())
-    right = name.startswith("((5 + length) / 6)^alpha")
-    return Finding(f"{name}: {shown}", right, right and name.endswith(" </s> counted"))
+    return Finding.both(f"{name}: {shown}", right)
 
 
 @detail(

@@ -139,15 +139,17 @@ def norm_epsilon(subject: Subject) -> Finding:
     """Normalize vectors of tiny variance v: epsilon = v / (variance of the output) - v."""
     norms = [module for module in subject.model.modules() if isinstance(module, nn.LayerNorm)]
     found = sorted({_epsilon(norm) for norm in norms})
-    remarks = {remark for _, remark in found if remark}
-    right = len(found) == 1 and not remarks and math.isclose(found[0][0], 1e-6, rel_tol=1e-3)
+    remarks = {remark for _, remark in found}
+    right = len(found) == 1 and remarks == {_NORM} and math.isclose(found[0][0], 1e-6, rel_tol=1e-3)
     values = ", ".join(f"{value:.3g}" for value, _ in found)
-    remark = ", ".join(sorted(remarks)) or "inside the root, biased variance"
-    return Finding.both(f"{values}, {remark}", right)
+    return Finding.both(f"{values}, {', '.join(sorted(remarks))}", right)
+
+
+_NORM = "inside the root, biased variance"
 
 
 def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:
-    """Measure epsilon, to three digits, and describe any difference from tensor2tensor's norm."""
+    """Measure epsilon, to three digits, and compare the norm with the formula."""
     plain = copy.deepcopy(norm).double()
     with torch.no_grad():
         nn.init.ones_(plain.weight)
@@ -155,17 +157,14 @@ def _epsilon(norm: nn.LayerNorm) -> tuple[float, str]:
             nn.init.zeros_(plain.bias)
         x = torch.linspace(-1.0, 1.0, plain.weight.numel(), dtype=torch.float64)
         x /= x.std(correction=0)
-
-        def output_variance(variance: float) -> float:
-            return float(plain(x * math.sqrt(variance)).var(correction=0))
-
-        small, smaller = (v / output_variance(v) - v for v in (1e-5, 1e-7))
-        biased = abs(output_variance(1e6) - 1.0) < 1e-6
+        epsilon = 1e-7 / float(plain(x * 1e-7**0.5).var(correction=0)) - 1e-7
+        same = all(
+            torch.allclose(plain(1.0 + x * v**0.5), x * (v / (v + epsilon)) ** 0.5, rtol=1e-4)
+            for v in (1e-5, 1.0)
+        )
         centered = torch.allclose(plain(x + 1.0), plain(x))
-    inside = math.isclose(small, smaller, rel_tol=1e-3)
-    remarks = ["" if inside else "not inside the root", "" if biased else "unbiased variance"]
-    remarks.append("" if centered else "the mean stays: RMSNorm")
-    return float(f"{smaller:.3g}"), ", ".join(filter(None, remarks))
+    remark = _NORM if same else "another norm" if centered else "the mean stays: RMSNorm"
+    return float(f"{epsilon:.3g}"), remark
 
 
 @detail("attention projections (3.2.2)", paper="no bias in the formula", tensor2tensor="biases")
@@ -191,23 +190,14 @@ def attention_biases(subject: Subject) -> Finding:
 def attention_formula(subject: Subject) -> Finding:
     """Compare every attention with the formula in float64, and check the causal mask."""
     model, config = subject.model, subject.model.config
-    formulas = {
-        "softmax(QK^T / sqrt(d_k)) V": config.key_width**-0.5,
-        "softmax(QK^T) V": 1.0,
-        "softmax(QK^T / d_k) V": 1.0 / config.key_width,
-        "softmax(QK^T / sqrt(d_model)) V": config.d_model**-0.5,
-    }
+    attends = all(map(_attends, _attentions(model)))
     rotary = config.positions is Positions.rotary
     other = "one with rotary positions" if rotary else "another"
-    found = {
-        next((name for name, scale in formulas.items() if _attends(attention, scale)), other)
-        for attention in _attentions(model)
-    }
     causal, heads, kv_heads = _is_causal(model), config.num_heads, config.kv_heads
-    right = causal and found == {"softmax(QK^T / sqrt(d_k)) V"} and kv_heads == heads
+    right = causal and attends and kv_heads == heads
     shared = "" if kv_heads == heads else f"; {heads} heads share {kv_heads} of keys and values"
     return Finding.both(
-        f"{', '.join(sorted(found))}, mask -inf; a target attends to"
+        f"{'softmax(QK^T / sqrt(d_k)) V' if attends else other}, mask -inf; a target attends to"
         f" {'itself and those before' if causal else 'those after it'}{shared}",
         right,
     )
@@ -217,8 +207,8 @@ def _attentions(model: Transformer) -> list[MultiHeadAttention]:
     return [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
 
 
-def _attends(attention: MultiHeadAttention, scale: float) -> bool:
-    """Return whether it computes Concat(head_1, ..., head_h) W^O with this factor on Q K^T."""
+def _attends(attention: MultiHeadAttention) -> bool:
+    """Return whether it computes Concat(head_1, ..., head_h) W^O of the formula."""
     exact = copy.deepcopy(attention).double()
     with mode(exact, training=False):
         d_model = exact.w_q.in_features
@@ -230,7 +220,7 @@ def _attends(attention: MultiHeadAttention, scale: float) -> bool:
         shared = [pair for pair in pairs for _ in range(exact.num_heads // groups)]
         heads = []
         for q, (k, v) in zip(queries, shared, strict=True):
-            scores = (q @ k.T * scale).masked_fill(~mask, -math.inf)
+            scores = (q @ k.T / math.sqrt(k.size(1))).masked_fill(~mask, -math.inf)
             heads.append(scores.softmax(dim=1) @ v)
         expected = exact.w_o(torch.cat(heads, dim=1))
         return torch.allclose(exact(x[None], memory[None], mask[None, None, None])[0], expected)
