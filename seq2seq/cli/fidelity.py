@@ -77,9 +77,9 @@ def compose_config(overrides: list[str]) -> "Config":
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from seq2seq.cli.hydra import explain, quote_texts, register, resource_folder, to_config
+    from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
 
-    overrides = quote_texts(overrides)
+    overrides = [quote_text(override) for override in overrides]
     register(overrides)
     try:
         with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):

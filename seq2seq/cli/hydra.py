@@ -89,16 +89,12 @@ def register(overrides: Sequence[str] = ()) -> None:
     )
 
 
-def quote_texts(overrides: list[str], *, multirun: bool = False) -> list[str]:
-    """Quote file names and other texts for Hydra, so that they are read as they were typed.
+def quote_text(override: str, *, multirun: bool = False) -> str:
+    """Quote a file name or other text for Hydra, so that it is read as it was typed.
 
-    A text is quoted where Hydra can't read it, or would take it for a number, for a list or,
-    without `multirun`, for several values.
+    It is quoted where Hydra can't read it, or would take it for a number, for a list or, without
+    `multirun`, for several values.
     """
-    return [_quote_text(override, multirun=multirun) for override in overrides]
-
-
-def _quote_text(override: str, *, multirun: bool) -> str:
     key, equals, text = override.partition("=")
     is_text = KEYS.get(_general(key.lstrip("+"))) in (str, str | None)
     if not equals or not (is_text or key == "hydra.sweep.dir"):

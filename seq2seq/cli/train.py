@@ -22,7 +22,7 @@ from seq2seq.cli.hydra import (
     choices,
     explain,
     python314_help_workaround,
-    quote_texts,
+    quote_text,
     raise_usage_errors,
     register,
     resource_folder,
@@ -84,7 +84,7 @@ def train(words: list[str]) -> int:
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
     register(overrides)
-    overrides = quote_texts(overrides, multirun=multirun)
+    overrides = [quote_text(override, multirun=multirun) for override in overrides]
     world = World.from_environment()
     before = sys.argv
     try:

@@ -148,8 +148,7 @@ class _Side:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Normalize and divide into pieces; those that the table lacks are unknown."""
-        normalized = [self.normalize(t) if isinstance(t, str) else t for t in texts]
-        pieces = encode_with(self.processor, normalized, str)
+        pieces = encode_with(self.processor, list(map(self.normalize, texts)), str)
         return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
 
     def spans(self, text: str) -> Sequence[Span]:

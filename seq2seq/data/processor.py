@@ -100,9 +100,6 @@ def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Sp
 
 def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:
     """Replace lone surrogates, and the characters of `PRIVATE` if the vocabulary has those."""
-    for text in texts:
-        if not isinstance(text, str):  # SentencePiece would read bytes
-            raise TypeError(f"{text!r:.100} is not a string: give a list of lines")
     escapes = processor.piece_to_id(PRIVATE[ord("▁")]) != processor.unk_id()
     whole = map(without_lone_surrogates, texts)
     return [text.translate(PRIVATE) for text in whole] if escapes else list(whole)

@@ -136,14 +136,18 @@ def _is_wide(character: str) -> bool:
     return wide and "HANGUL" not in unicodedata.name(character, "")
 
 
-_OUTPUT_KINDS = {
-    "empty": "empty",
-    "copied": "equal to their source",
-    "too_short": "far too short",
-    "repeating": "repeating",
-    "other_numbers": "with other numbers",
-    "output_truncated": "cut off at the maximum length",
+WARNINGS = {
+    "empty": "empty outputs",
+    "copied": "outputs equal to their sources",
+    "too_short": "outputs far too short for their sources",
+    "repeating": "outputs that repeat themselves",
+    "other_numbers": "outputs with other numbers",
+    "output_truncated": "outputs cut off at the maximum length",
+    "source_split": "sources split",
+    "source_truncated": "sources too long, whose ends were skipped",
+    "unknown": "source pieces unknown to the tokenizer",
 }
+"""Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
 
 
 @dataclass
@@ -194,22 +198,14 @@ class OutputWarnings:
         return OutputWarnings(**counts)
 
     def __str__(self) -> str:
-        """Return all counts, on one line, with the first lines of some of them."""
-
-        def counted(name: str, meaning: str) -> str:
+        """Return all counts, on one line, with the first line of each that has one."""
+        terms = {"missing_terms": "terms not translated as the glossary says"}
+        counts = []
+        for name, meaning in (WARNINGS | terms if self.missing_terms else WARNINGS).items():
             first = self.first_lines.get(name)
             where = "" if first is None else f" (first: line {first:,})"
-            return f"{getattr(self, name):,} {meaning}{where}"
-
-        terms = ""
-        if self.missing_terms:
-            terms = "; " + counted("missing_terms", "terms not translated as the glossary says")
-        outputs = ", ".join(counted(*kind) for kind in _OUTPUT_KINDS.items())
-        return (
-            f"lines: {self.lines:,}; outputs: {outputs}; sources:"
-            f" {self.source_split:,} split, {self.source_truncated:,} too long (their ends were"
-            f" skipped), {self.unknown:,} unknown pieces{terms}"
-        )
+            counts.append(f"{getattr(self, name):,} {meaning}{where}")
+        return f"lines: {self.lines:,}; {', '.join(counts)}"
 
 
 def _digits(text: str) -> list[int]:

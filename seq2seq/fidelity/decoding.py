@@ -9,13 +9,10 @@ from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
-from seq2seq.decoding.translator import Translator
 from seq2seq.fidelity.detail import Finding, Subject, detail
-from seq2seq.fidelity.trace import FIRST_WORD, synthetic_tokenizer
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.fidelity.trace import FIRST_WORD
 
 # The shares of the words of the lookup table; unequal, so that no two hypotheses tie.
 _WORDS = torch.linspace(1.0, 2.0, 12, dtype=torch.float64)
@@ -107,32 +104,11 @@ def length_penalties(subject: Subject) -> Finding:
     tensor2tensor="ends when no live hypothesis can beat a finished one",
 )
 def longest_output(subject: Subject) -> Finding:
-    """Translate with a model that never predicts `</s>`, and search a table where it is certain."""
-    tokenizer = synthetic_tokenizer()
-    trained = TrainedModel(_endless_model(tokenizer.vocab_size), tokenizer, "a", "b")
-    search = replace(subject.search, beam_size=min(subject.search.beam_size, 4), nbest=1)
-    line = "a b c d"
-    translator = Translator(trained, TranslationOptions(device="cpu", search=search))
-    output = translator.translate([line])[0].candidates[0].pieces
-    extra = len(output) - len(tokenizer.encode([line])[0])
+    """Read the maximum length, and search a table where `</s>` is certain."""
+    extra = subject.search.max_extra_tokens
     _, state = _search(subject.search, lambda step: 0.99, max_length=60)
     early = state.step < 60
-    right = extra == 50 and early
     stop = f"ends after {state.step} of 60 steps" if early else "does not end early"
-    return Finding.both(f"input + {extra}, </s> not counted; {stop} where </s> is certain", right)
-
-
-def _endless_model(vocab_size: int) -> Transformer:
-    """Make a model that ends only where it must: the logit of `</s>` is low, all others are 0."""
-    config = TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        model = new_transformer(config, vocab_size)
-    norm = "decoder.layers.0.feed_forward_norm"
-    with torch.no_grad():
-        # All last states are (1, 0, 0, ...), so the logits are the first column of the matrix.
-        model.get_parameter(f"{norm}.weight").zero_()
-        model.get_parameter(f"{norm}.bias")[0] = 1.0
-        model.embedding.weight[:, 0] = 0.0
-        model.embedding.weight[END_ID, 0] = -1e4
-    return model
+    return Finding.both(
+        f"input + {extra}, </s> not counted; {stop} where </s> is certain", extra == 50 and early
+    )

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.data.encoded import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.model import Transformer
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
 
@@ -60,14 +58,6 @@ def synthetic_corpus(pairs: int, *, mean_length: float, vocab_size: int) -> Enco
             write(encode_ids(sources, targets, vocab_size))
         # The file stays mapped after it is deleted.
         return EncodedCorpus(path)
-
-
-@lru_cache(maxsize=1)
-def synthetic_tokenizer() -> Tokenizer:
-    """Train a tokenizer whose words are letters."""
-    letters = "abcdefghij"
-    sentences = [" ".join(letters[i:] + letters[:i]) for i in range(len(letters))]
-    return Tokenizer.train(sentences, TokenizerConfig(vocab_size=FIRST_WORD + len(letters) + 1))
 
 
 LENGTH = 24  # tokens of a sentence

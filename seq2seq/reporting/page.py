@@ -12,12 +12,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from seq2seq.decoding.translation import WARNINGS
 from seq2seq.reporting.buckets import Bucket
 from seq2seq.reporting.comparison import differing_parts
 from seq2seq.reporting.draw import Points, curves_svg
 from seq2seq.reporting.record import DataRecord
 from seq2seq.reporting.report import OtherRun, RunReport
-from seq2seq.reporting.sets import WARNINGS, SetReport
+from seq2seq.reporting.sets import SetReport
 from seq2seq.training.recorder import bleu_by_set, set_name
 
 MAX_TEXT = 1000

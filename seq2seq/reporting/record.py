@@ -161,7 +161,7 @@ def train_command(config: Config) -> str:
         always |= _DROPOUTS
         skipped |= {key for key in values if key.startswith(_VOCABULARY)} - {_SAMPLING}
     words = [
-        f"{key}={_value(value)}"
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in values.items()
         if key not in skipped and (key in always or value != defaults.get(key))
     ]
@@ -190,13 +190,3 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             values[prefix + key] = getattr(value, "value", value)
     return values
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{','.join(map(str, value))}]"
-    return str(value)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from seq2seq.config import Config
 from seq2seq.data.corpus import training_splits
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.decoding.translation import OutputWarnings, Translation
+from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
@@ -26,18 +26,6 @@ from seq2seq.reporting.comparison import (
 _Key: TypeAlias = tuple[str | None, str | None]
 
 _EXAMPLES = 5
-WARNINGS = {
-    "empty": "empty outputs",
-    "copied": "outputs equal to their sources",
-    "too_short": "outputs far too short for their sources",
-    "repeating": "outputs that repeat themselves",
-    "other_numbers": "outputs with other numbers",
-    "output_truncated": "outputs cut off at the maximum length",
-    "source_split": "sources split",
-    "source_truncated": "sources too long, truncated",
-    "unknown": "source pieces unknown to the tokenizer",
-}
-"""Names of the counts of `OutputWarnings`."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.fidelity.trace import synthetic_tokenizer
+from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
@@ -43,10 +43,11 @@ def test_the_differences_of_a_small_model_are_found(capsys: pytest.CaptureFixtur
     assert "wmt/wmt14" in rows[24]["here"]
 
 
-def test_a_run_is_examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_examined(
+    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = write_run(tmp_path / "run")
     torch.manual_seed(2)
-    tokenizer = synthetic_tokenizer()
     model = new_transformer(MODEL, tokenizer.vocab_size)
     save_model(run / "averaged", TrainedModel(model, tokenizer, "en", "de"))
     assert main(["fidelity", "--json", "--model", str(run)]) == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.cli.hydra import quote_texts
+from seq2seq.cli.hydra import quote_text
 from seq2seq.config import Config
 from seq2seq.run.training_run import TrainingRun
 from tests.cli.conftest import Terminal, losses
@@ -248,7 +248,7 @@ def test_a_file_name_is_read_as_it_was_typed() -> None:
 
 
 def test_texts_are_still_swept_over() -> None:
-    assert quote_texts(["run_dir=a,b", "cache=ü,b"], multirun=True) == [
+    assert [quote_text(one, multirun=True) for one in ("run_dir=a,b", "cache=ü,b")] == [
         "run_dir=a,b",
         'cache="ü,b"',
     ]

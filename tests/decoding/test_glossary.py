@@ -116,7 +116,7 @@ def test_outputs_have_the_terms_of_their_sources(
     (translation,) = translator(terms, search=short).translate(["a sea"])
     assert translation.missing_terms == ("sea",)
     warnings.count("a sea", translation)
-    assert "; 1 terms not translated as the glossary says" in str(warnings)
+    assert ", 1 terms not translated as the glossary says" in str(warnings)
 
 
 def test_what_no_glossary_can_do_is_refused(make_trained: MakeTrained) -> None:

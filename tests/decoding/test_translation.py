@@ -141,12 +141,13 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         unknown=3,
     )
     assert str(warnings) == (
-        "lines: 8; outputs: 1 empty, 1 equal to their source, 0 far too short, 1 repeating, 1 with"
-        " other numbers, 1 cut off at the maximum length; sources: 1 split, 1 too long (their ends"
-        " were skipped), 3 unknown pieces"
+        "lines: 8; 1 empty outputs, 1 outputs equal to their sources, 0 outputs far too short for"
+        " their sources, 1 outputs that repeat themselves, 1 outputs with other numbers, 1 outputs"
+        " cut off at the maximum length, 1 sources split, 1 sources too long, whose ends were"
+        " skipped, 3 source pieces unknown to the tokenizer"
     )
     for number in (3, 4):
         warnings.count("two", translation(""), number)
     later = OutputWarnings()
     later.count("six", translation(""), 1025)
-    assert "4 empty (first: line 3), 1 equal" in str(warnings + later)
+    assert "4 empty outputs (first: line 3), 1 outputs equal" in str(warnings + later)

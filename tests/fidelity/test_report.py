@@ -22,7 +22,6 @@ from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Norm, NormPosition, Positions
 from seq2seq.model.transformer import FeedForward
 from seq2seq.training import loss as batch_loss
-from seq2seq.training import trainer
 from seq2seq.training.config import TrainingConfig
 
 SMALL = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4)
@@ -381,11 +380,6 @@ def test_another_optimizer_differs(monkeypatch: pytest.MonkeyPatch, change: dict
 )
 def test_another_recipe_differs(detail: Detail, setting: dict[str, Any]) -> None:
     assert detail(subject(**setting)).differs
-
-
-def test_a_trainer_that_does_not_end_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer.Trainer, "limit_reached", lambda self: "")
-    assert recipe.steps(subject()).differs
 
 
 @pytest.mark.parametrize(

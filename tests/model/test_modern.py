@@ -18,12 +18,26 @@ from seq2seq.model.modern import ModernEncoderLayer, RMSNorm
 from seq2seq.model.size import count_parameters
 from seq2seq.model.transformer import causal_mask
 from tests.model.paper import Array, Paper, sigmoid
-from tests.model.test_attention import assert_same, random, randomized
 from tests.model.test_transformer import Halves, assert_is_the_paper
 from tests.models import ALL_MODERN, MODERN
 
 MakeModel = Callable[..., Transformer]
 Parameters = dict[str, Array]
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng([seed, *shape]).normal(size=shape))
+
+
+def randomized(module: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for index, parameter in enumerate(module.parameters()):
+            parameter.copy_(0.5 * random(*parameter.shape, seed=index))
+    return module
+
+
+def assert_same(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
 class Modern(Paper):
