@@ -130,7 +130,7 @@ def test_documents_keep_all_but_their_texts() -> None:
         "film.en.srt": "1\n00:00:01,000 --> 00:00:02,000\n<i>A man.</i>\n",
         "site/a.html": "<p>A <b>man</b>.<img src=b.svg>",
         "site/b.svg": "<svg/>",
-        "messages.pot": 'msgid "A %s"\nmsgstr ""\n',
+        "empty.po": 'msgid "A %s"\nmsgstr ""\n',
         "strings.xml": "<resources><string name='a'>A %s</string></resources>",
     }
     Path("site").mkdir()

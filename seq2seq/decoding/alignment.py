@@ -6,8 +6,8 @@ transformed value (Kobayashi et al. 2020). So no search takes longer, and any en
 the translation.
 
 Models that were trained for long align a piece best in an early layer, in the step that reads it;
-others in a late layer, in the step that writes it. What a model does shows where the right links
-are known: in texts that are given to it as their own translations.
+others in a late layer, in the step that writes it. `choose_step` finds out which, on texts that are
+given to the model as their own translations, where the right links are known.
 """
 
 import math

@@ -109,7 +109,7 @@ class Beams(SearchBatch):
     def candidates(self, logits: Tensor, forced: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return scores, parents (indices into beam) and tokens of continuations, (B, 2 * beam).
 
-        If half of them end, the beam stays full. Greedy search has one, as it ends with `</s>`.
+        At most half of them end, so the beam stays full. Greedy search takes the best alone.
         """
         (sentences, beam), vocab_size = self.live_scores.shape, logits.size(1)
         logits = logits.view(sentences, beam, vocab_size)

@@ -107,8 +107,8 @@ def constrained_search(
     """Find at most config.nbest outputs of each sentence that contain its terms.
 
     `continuing` are the tokens that continue a word; the other arguments are those of
-    `beam_search`. A sentence that has no such output, because it is too short for its terms, has
-    outputs with as many of them as possible.
+    `beam_search`. Where no output with all terms was found, such as within the maximum length,
+    those that lack the fewest are returned.
     """
     beams = _Banks(max_lengths, config, terms, continuing, rules)
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
@@ -176,8 +176,8 @@ class _Banks(SearchBatch):
     def _candidates(self, scores: Tensor) -> list[dict[tuple[int, int], float]]:
         """Return, for each sentence, the scores of some hypotheses with a next token.
 
-        They are the best of all; of each hypothesis, the best, and the best that ends no output but
-        the word before it; and those that continue a term.
+        They are the best of all; of each hypothesis, the best, and the best that begins a new word;
+        and those that continue a term.
         """
         _, beam, vocab_size = scores.shape
         _, best = topk_by_blocks(scores.flatten(1), 2 * beam)  # (B, 2 * beam)

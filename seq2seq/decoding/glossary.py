@@ -27,10 +27,10 @@ class Term:
     source: str
     target: str
     sequences: Sequences
-    """The token ids of each way to write the translation; the start symbol only begins a text."""
+    """The token ids of each way to write the translation; `<s>` is the beginning of the output."""
 
     def stands_in(self, text: str) -> bool:
-        """Return whether a translation has the term, as words of their own."""
+        """Return whether a translation contains the term as whole words."""
         # The first word of a translation may begin with a capital letter.
         forms = text, text[:1].lower() + text[1:]
         return any(

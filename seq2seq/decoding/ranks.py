@@ -32,7 +32,7 @@ DAY = 86400.0  # the longest time that a process waits for a chunk, or for its t
 
 
 def options_of_rank(world: World, options: TranslationOptions) -> TranslationOptions:
-    """Give each process a GPU of its own, and all the precision that the main process chooses."""
+    """Give each process its own GPU, and every process the precision that the main one chooses."""
     if world.size == 1:
         return options
     device = world.own_device(choose_device(options.device, processes=world.size))

@@ -57,7 +57,7 @@ class ResumableOutput:
         self.part, self.file, self.progress = part, file, progress
         self._digest = hashlib.sha256()
         self._read: deque[tuple[int, str]] = deque()
-        """Lines read until the end of each chunk that is not written yet, and their sum."""
+        """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
         file.seek(0)
         left = progress.bytes
         while block := file.read(min(left, 1 << 20)):
@@ -148,7 +148,7 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
 
 
 def models_sha256(runs: Iterable[str]) -> str:
-    """Return a sum of the models of run or model folders; their cards are no part of them."""
+    """Return a SHA-256 of the models of run or model folders, without their cards."""
     sums = [read_manifest(find_model(Path(run))) for run in runs]
     files = [sorted(item for item in one.items() if item[0] != "README.md") for one in sums]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()

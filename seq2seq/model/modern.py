@@ -1,4 +1,4 @@
-"""What nine years changed in the layers of the paper, each change by a key of its own.
+"""What nine years changed in the layers of the paper; each change has a key of its own.
 
 | `model.` | in place of | changed by |
 |---|---|---|
@@ -31,7 +31,7 @@ from seq2seq.model.variants import ACTIVATIONS, VariantTransformer
 
 
 class ModernTransformer(VariantTransformer):
-    """A Transformer of modern layers; if each begins with a norm, one is after the last, too."""
+    """A Transformer of modern layers; with Pre-LN, each stack ends with a norm."""
 
     def __init__(
         self, config: TransformerConfig, *, init_std: float | None = None, **sizes: int
@@ -206,7 +206,7 @@ def rotate(x: Tensor, sinusoids: Tensor) -> Tensor:
 
 
 class ModernFeedForward(FeedForward):
-    """SwiGLU, W_2 (Swish(W_g x) * W_1 x), or equation 2; with or without biases."""
+    """SwiGLU, (swish(x W_g) * x W_1) W_2, or equation 2; with or without biases."""
 
     def __init__(self, config: TransformerConfig) -> None:
         nn.Module.__init__(self)
@@ -223,7 +223,7 @@ class ModernFeedForward(FeedForward):
         """Map x (B, T, D) to (B, T, D), each position by itself."""
         if self.gate is None:
             return super().forward(x)
-        hidden = self.activation(self.gate(x)) * self.inner(x)  # (B, T, two thirds of d_ff)
+        hidden = self.activation(self.gate(x)) * self.inner(x)  # (B, T, inner_width)
         return self.outer(self.dropout(hidden))
 
 

@@ -24,7 +24,7 @@ from seq2seq.model.config import TransformerConfig
 
 
 class Transformer(nn.Module):
-    """The encoder-decoder of Figure 1; `start_id` shifts the outputs right."""
+    """The encoder-decoder of Figure 1; its target inputs are shifted right by `start_id`."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Transformer(nn.Module):
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
 
         Matrices are Glorot uniform; embeddings are normal with standard deviation d_model^-1/2;
-        biases are 0; norms are 1 and 0. With init_std, matrices and embeddings are both normal with
-        that standard deviation.
+        biases are 0; the gain of a norm is 1, its bias 0. With init_std, matrices and embeddings
+        are both normal with that standard deviation.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -213,7 +213,7 @@ def attention(
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2).
 
-    `w_q`, `w_k` and `w_v` hold the matrices of all heads, one below the other.
+    `w_q`, `w_k` and `w_v` have the matrices of all heads side by side; `weight` is transposed.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
