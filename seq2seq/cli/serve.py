@@ -174,7 +174,6 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 
 def _load(arguments: argparse.Namespace) -> "list[Model]":
-    """Load the models, each with its languages."""
     from seq2seq.decoding.engines import DIFFERENCE
     from seq2seq.decoding.translator import Translator, fastest_translator
     from seq2seq.serving.service import Model

@@ -146,7 +146,6 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[str, Any]:
-    """Collect the fields of `RunFacts`."""
     path = run / METRICS
     # Only what can be drawn and what JSON can hold.
     records = [

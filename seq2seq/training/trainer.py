@@ -1,7 +1,7 @@
 """The training loop (section 5): when to update, save and validate, until the end."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -14,12 +14,11 @@ from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import Recorder
+from seq2seq.training.recorder import Metrics, Recorder
 from seq2seq.training.signals import StopSignals
 from seq2seq.training.state import Progress, StepMetrics
 from seq2seq.training.step import DivergenceError, Updater
 
-Metrics = Mapping[str, float]
 Save = Callable[[], None]
 SaveValidation = Callable[[bool], None]
 T = TypeVar("T")
