@@ -12,7 +12,7 @@ from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
 from seq2seq.data.config import DataConfig
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.files.strict import MAX_BYTES, read_regular_file
 from seq2seq.model import TransformerConfig
 from seq2seq.training.config import TrainingConfig
@@ -62,12 +62,8 @@ class Config:
         """Check ranges and what excludes each other."""
         if self.resume not in (True, False, "auto"):
             raise UsageError(f"resume={self.resume}: must be true, false or auto")
-        if not 0 <= self.seed < 2**63:
-            raise UsageError(f"seed={self.seed}: must be at least 0 and below 2^63")
-        if not 0 < self.distributed_timeout < math.inf:
-            raise UsageError(
-                f"distributed_timeout={self.distributed_timeout}: must be above 0 and finite"
-            )
+        check_number("seed", self.seed, at_least=0, below=2**63)
+        check_number("distributed_timeout", self.distributed_timeout, above=0, below=math.inf)
         if self.compile and self.training.dropout_warmup_steps is not None:
             raise UsageError(
                 "training.dropout_warmup_steps needs a compilation for each update: set it to null,"

@@ -1,5 +1,7 @@
 """Errors that the user can fix: each is one line that says what is wrong, where, and what to do."""
 
+import operator
+
 
 class UserError(Exception):
     """Bad data, a bad run or a bad model folder: the command ends with exit code 1."""
@@ -16,6 +18,21 @@ class OutOfMemoryError(UserError):
 
 class UsageError(UserError):
     """Arguments or options that are not accepted: the command ends with exit code 2."""
+
+
+_BOUNDS = {
+    "at_least": operator.ge,
+    "above": operator.gt,
+    "at_most": operator.le,
+    "below": operator.lt,
+}
+
+
+def check_number(name: str, value: float | None, **bounds: float) -> None:
+    """Check a number, unless it is None, by bounds such as `at_least=0, below=1`."""
+    if value is not None and not all(_BOUNDS[kind](value, bounds[kind]) for kind in bounds):
+        rules = (f"{kind.replace('_', ' ')} {bound:,}" for kind, bound in bounds.items())
+        raise UsageError(f"{name}={value}: must be {' and '.join(rules)}")
 
 
 # What PyTorch, oneDNN, NumPy and Arrow say: no class of errors is common to them.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from seq2seq.data.tokenizer import CONTROL_PIECES, TokenizerConfig
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, check_number
 
 LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -69,12 +69,8 @@ class FilterConfig:
     """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 2:
-            raise UsageError(f"data.filter.max_tokens={self.max_tokens}: must be at least 2")
-        if not self.max_length_ratio >= 1:
-            raise UsageError(
-                f"data.filter.max_length_ratio={self.max_length_ratio}: must be at least 1"
-            )
+        check_number("data.filter.max_tokens", self.max_tokens, at_least=2)
+        check_number("data.filter.max_length_ratio", self.max_length_ratio, at_least=1)
 
 
 @dataclass(kw_only=True)
@@ -132,11 +128,8 @@ class DataConfig:
                         f" than {', '.join(_RESERVED_NAMES)}"
                     )
         for name, corpus in self.corpora.items():
-            if not 0 < corpus.weight <= _MAX_WEIGHT:
-                raise UsageError(
-                    f"data.corpora.{name}.weight={corpus.weight}: must be above 0 and at most"
-                    f" {_MAX_WEIGHT}"
-                )
+            weight = f"data.corpora.{name}.weight"
+            check_number(weight, corpus.weight, above=0, at_most=_MAX_WEIGHT)
             if corpus.tag is not None:
                 with prefix_errors(f"data.corpora.{name}.tag"):
                     check_tag(corpus.tag)

@@ -27,7 +27,7 @@ from seq2seq.data.processor import (
     spans_with,
     without_lone_surrogates,
 )
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, check_number
 
 PADDING_ID = 0
 UNKNOWN_ID = 1
@@ -81,23 +81,16 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
-        smallest = len(CONTROL_PIECES) + 1
-        rules = {
-            "vocab_size": (
-                smallest <= self.vocab_size <= MAX_PIECES,
-                f"must be from {smallest} to {MAX_PIECES:,}",
-            ),
-            "character_coverage": (
-                _MIN_COVERAGE <= self.character_coverage <= 1,
-                f"must be from {_MIN_COVERAGE} to 1",
-            ),
-            "normalization": (self.normalization in names, f"choose {', '.join(names)}"),
-            "max_training_sentences": (self.max_training_sentences >= 1, "must be at least 1"),
-            "sampling": (0 <= self.sampling < 1, "must be at least 0 and below 1"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise UsageError(f"data.tokenizer.{name}={getattr(self, name)}: {rule}")
+        if self.normalization not in names:
+            raise UsageError(
+                f"data.tokenizer.normalization={self.normalization}: choose {', '.join(names)}"
+            )
+        key, smallest = "data.tokenizer", len(CONTROL_PIECES) + 1
+        check_number(f"{key}.vocab_size", self.vocab_size, at_least=smallest, at_most=MAX_PIECES)
+        coverage = self.character_coverage
+        check_number(f"{key}.character_coverage", coverage, at_least=_MIN_COVERAGE, at_most=1)
+        check_number(f"{key}.max_training_sentences", self.max_training_sentences, at_least=1)
+        check_number(f"{key}.sampling", self.sampling, at_least=0, below=1)
 
 
 class Tokenizer:

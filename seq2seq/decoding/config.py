@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2seq.errors import UsageError
+from seq2seq.errors import UsageError, check_number
 from seq2seq.storage.trained_model import MAX_ALPHA
 
 ENGINES = ("native", "ctranslate2")
@@ -26,10 +26,8 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         for name in ("nbest", "max_extra_tokens"):
-            if not 1 <= getattr(self, name) <= 10_000:
-                raise UsageError(f"{name}={getattr(self, name)}: must be from 1 to 10,000")
-        if not 0 <= self.alpha <= MAX_ALPHA:
-            raise UsageError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
+            check_number(name, getattr(self, name), at_least=1, at_most=10_000)
+        check_number("alpha", self.alpha, at_least=0, at_most=MAX_ALPHA)
 
 
 @dataclass(kw_only=True)
@@ -41,8 +39,7 @@ class SearchConfig(DecodingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.beam_size <= 1000:
-            raise UsageError(f"beam_size={self.beam_size}: must be from 1 to 1,000")
+        check_number("beam_size", self.beam_size, at_least=1, at_most=1000)
         if self.nbest > self.beam_size:
             raise UsageError(f"nbest={self.nbest}: must be at most beam_size={self.beam_size}")
 
@@ -84,12 +81,9 @@ class SamplingConfig(DecodingConfig):
         super().__post_init__()
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise UsageError(f"temperature={self.temperature}: must be above 0; --beam 1 is greedy")
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top_k={self.top_k}: must be at least 1")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p={self.top_p}: must be above 0 and at most 1")
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"seed={self.seed}: must be from 0 to {2**32 - 1}")
+        check_number("top_k", self.top_k, at_least=1)
+        check_number("top_p", self.top_p, above=0, at_most=1)
+        check_number("seed", self.seed, at_least=0, below=2**32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +123,7 @@ class TranslationOptions:
 
     def __post_init__(self) -> None:
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"{name}={value}: must be at least {least}")
+            check_number(name, getattr(self, name), at_least=least)
         if self.engine not in ENGINES:
             raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
         if self.precision == "int8" and self.engine != "ctranslate2":

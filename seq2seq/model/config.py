@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from seq2seq.errors import UsageError
+from seq2seq.errors import UsageError, check_number
 
-MAX_LAYERS = 1000
+_MAX_LAYERS = 1000
 """Maximum number of layers: a larger model would take time and memory before it is refused."""
 
 
@@ -188,12 +188,10 @@ class TransformerConfig:
         """Check the sizes and the rates."""
         sizes = ("d_model", "d_ff", "num_heads", "num_kv_heads", "d_k", "d_v")
         depths = ("num_layers", "num_decoder_layers")
-        for name in (*depths, *sizes, "max_learned_positions"):
-            size = getattr(self, name)
-            if size is not None and size < 1:
-                raise UsageError(f"model.{name}={size}: must be at least 1")
-            if name in depths and size is not None and size > MAX_LAYERS:
-                raise UsageError(f"model.{name}={size}: too many layers, at most {MAX_LAYERS}")
+        for name in (*sizes, "max_learned_positions"):
+            check_number(f"model.{name}", getattr(self, name), at_least=1)
+        for name in depths:
+            check_number(f"model.{name}", getattr(self, name), at_least=1, at_most=_MAX_LAYERS)
         if self.d_model % 2:
             raise UsageError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
@@ -210,10 +208,5 @@ class TransformerConfig:
                 f"model.positions=rotary turns pairs of features: d_k={self.key_width} must be even"
             )
         for name in DROPOUTS:
-            rate = getattr(self, name)
-            if not 0.0 <= rate < 1.0:
-                raise UsageError(f"model.{name}={rate}: must be at least 0 and below 1")
-        if not 0 < self.layer_norm_epsilon < math.inf:
-            raise UsageError(
-                f"model.layer_norm_epsilon={self.layer_norm_epsilon}: must be positive"
-            )
+            check_number(f"model.{name}", getattr(self, name), at_least=0, below=1)
+        check_number("model.layer_norm_epsilon", self.layer_norm_epsilon, above=0, below=math.inf)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from seq2seq.data.config import target_languages
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.errors import UsageError
+from seq2seq.errors import check_number
 from seq2seq.model import Transformer, TransformerConfig, make_transformer
 from seq2seq.model.size import check_memory
 
-MAX_ALPHA = 10.0
+MAX_ALPHA = 10
 """Far above any useful value; beyond it the penalties of long outputs would overflow."""
 _MAX_BEAM_SIZE = 100  # a folder must not make a search take gigabytes
 
@@ -21,10 +21,8 @@ class TunedSearch:
     alpha: float
 
     def __post_init__(self) -> None:
-        if not 1 <= self.beam_size <= _MAX_BEAM_SIZE:
-            raise UsageError(f"beam_size={self.beam_size}: must be from 1 to {_MAX_BEAM_SIZE}")
-        if not 0 <= self.alpha <= MAX_ALPHA:
-            raise UsageError(f"alpha={self.alpha}: must be from 0 to {MAX_ALPHA:g}")
+        check_number("beam_size", self.beam_size, at_least=1, at_most=_MAX_BEAM_SIZE)
+        check_number("alpha", self.alpha, at_least=0, at_most=MAX_ALPHA)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 from seq2seq.data.batching import Batching, BatchStatistics, Mixture
 from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, check_number
 
 # The paper's 100,000 steps are about 20 epochs of its corpus.
 _MAX_EPOCHS = 1000
@@ -145,14 +145,10 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Check the ranges, that something ends the training, and that what is averaged is kept."""
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise UsageError(
-                f"training.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
-            )
+        check_number("training.label_smoothing", self.label_smoothing, at_least=0, below=1)
         for name, value in asdict(self).items():
-            is_number = type(value) in (int, float) and name != "label_smoothing"
-            if is_number and not 0 < value < math.inf:
-                raise UsageError(f"training.{name}={value}: must be above 0 and finite")
+            if type(value) in (int, float) and name != "label_smoothing":
+                check_number(f"training.{name}", value, above=0, below=math.inf)
         if self.max_steps is None and self.max_minutes is None and self.patience is None:
             raise UsageError(
                 "nothing ends the training: give training.max_steps, training.max_minutes or"

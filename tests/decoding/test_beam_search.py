@@ -199,8 +199,8 @@ def test_an_output_without_probability_is_an_error(beam: int, logit: float, says
     ("choices", "complaint"),
     [
         ({"beam_size": 0}, "beam_size=0"),
-        ({"beam_size": 10**20}, "must be from 1 to 1,000"),
-        ({"max_extra_tokens": 10**20}, "must be from 1 to 10,000"),
+        ({"beam_size": 10**20}, "must be at least 1 and at most 1,000"),
+        ({"max_extra_tokens": 10**20}, "must be at least 1 and at most 10,000"),
         ({"nbest": 5}, "nbest=5: must be at most beam_size=4"),
         ({"alpha": math.nan}, "alpha=nan"),
     ],

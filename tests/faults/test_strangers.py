@@ -152,7 +152,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     ),
     "a beam of gigabytes": (
         edit(CONFIG, '"format"', '"search": {"beam_size": 1000000, "alpha": 0.6}, "format"'),
-        "beam_size=1000000: must be from 1 to 100",
+        "beam_size=1000000: must be at least 1 and at most 100",
     ),
     "a search of another kind": (
         edit(CONFIG, '"format"', '"search": 7, "format"'),

@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a student": (setting("autoreg: self-attention", "autoreg: rnn"), "SSRU cells.*its teacher"),
     "Pre-LN": (setting('preprocess: ""', "preprocess: n"), "Post-LN"),
     "no depth": (setting("enc-depth", "enc-death"), "enc-depth .* is '', not a number"),
-    "a million layers": (setting("enc-depth: 2", "enc-depth: 1000000"), "too many layers"),
+    "a million layers": (setting("enc-depth: 2", "enc-depth: 1000000"), "at most 1,000"),
     "an activation": (setting("activation: swish", "activation: tanh"), "activation is 'tanh'"),
     "objects": (rewrite(Wemb=np.array([[print]], dtype=object)), "Wemb is corrupt: Object arrays"),
     "another shape": (rewrite(Wemb=np.ones((3, 16), "f4")), "should be"),

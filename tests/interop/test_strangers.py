@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "Pre-LN": (config(normalize_before=True), "normalize_before is true.*Post-LN"),
     "learned positions": (config(static_position_embeddings=False), "can't be imported"),
     "a text for a number": (config(d_model="16"), "Expected `int`, got `str` - at `.*d_model"),
-    "a billion layers": (config(encoder_layers=10**9), "too many layers"),
+    "a billion layers": (config(encoder_layers=10**9), "at most 1,000"),
     "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
     "a model of petabytes": (config(d_model=2**40), "shape|can be this large|memory"),
     "no JSON": (write("config.json", b"{"), "not valid JSON"),

@@ -203,7 +203,7 @@ def test_with_init_std_every_matrix_starts_normal_and_the_rest_as_without() -> N
     ("choices", "complaint"),
     [
         ({"num_layers": 0}, "num_layers=0"),
-        ({"num_decoder_layers": 1001}, "num_decoder_layers=1001: too many layers"),
+        ({"num_decoder_layers": 1001}, "num_decoder_layers=1001: must be at least 1 and"),
         ({"d_model": 7, "num_heads": 7}, "d_model=7: must be even"),
         ({"num_heads": 5}, "512 does not divide into 5 heads"),
         ({"relu_dropout": math.nan}, "relu_dropout=nan"),
