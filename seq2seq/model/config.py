@@ -7,7 +7,7 @@ from typing import Any
 
 from seq2seq.errors import UsageError, check_number
 
-_MAX_LAYERS = 1000
+MAX_LAYERS = 1000
 """Maximum number of layers: a larger model would take time and memory before it is refused."""
 
 
@@ -191,7 +191,7 @@ class TransformerConfig:
         for name in (*sizes, "max_learned_positions"):
             check_number(f"model.{name}", getattr(self, name), at_least=1)
         for name in depths:
-            check_number(f"model.{name}", getattr(self, name), at_least=1, at_most=_MAX_LAYERS)
+            check_number(f"model.{name}", getattr(self, name), at_least=1, at_most=MAX_LAYERS)
         if self.d_model % 2:
             raise UsageError(f"model.d_model={self.d_model}: must be even, for sine-cosine pairs")
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
