@@ -79,12 +79,17 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="OTHER",
-        help="test by paired bootstrap whether other systems' translations differ significantly",
+        help="test whether other systems' translations differ significantly",
     )
     metrics.add_argument(
-        "--samples", type=int, default=1000, metavar="N", help="of the bootstrap (default 1000)"
+        "--resampling",
+        choices=("bootstrap", "randomization"),
+        help="paired bootstrap resampling (default) or approximate randomization",
     )
-    metrics.add_argument("--seed", type=int, default=12345, help="of the test (default 12345)")
+    metrics.add_argument(
+        "--samples", type=int, metavar="N", help="resamplings of the test (default 1000 or 10000)"
+    )
+    metrics.add_argument("--seed", type=int, help="of the test (default 12345)")
     metrics.add_argument("--json", action="store_true", help="write one JSON object")
 
 
@@ -110,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
             systems,
             references,
             config,
+            resampling=arguments.resampling or "bootstrap",
             samples=arguments.samples,
             seed=arguments.seed,
         )
@@ -223,7 +229,7 @@ def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
                 f"{c.value:6.2f}",
                 f"{c.difference:+6.2f}",
                 f"p = {c.p_value:.4f}",
-                "95%: {:.2f} to {:.2f}".format(*c.interval),
+                "95%: {:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
             )
             for c in against
         ]

@@ -1,4 +1,4 @@
-"""Paired bootstrap tests between systems (Koehn 2004), by sacreBLEU."""
+"""Paired significance tests between systems, by sacreBLEU."""
 
 import os
 from collections import Counter
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ne
+from typing import Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -22,6 +23,10 @@ from seq2seq.evaluation.scores import (
     known_references,
     signature,
 )
+
+Resampling = Literal["bootstrap", "randomization"]
+"""Estimate which differences arise by chance: draw lines with replacement (Koehn 2004), or swap the
+two systems' lines at random (Riezler and Maxwell 2005)."""
 
 SAMPLES = 1000
 """Bootstrap samples of an interval."""
@@ -42,8 +47,8 @@ class Comparison:
     p_value: float
     """The probability of such a difference if both systems are equally good; 1 for equal scores,
     and for a single line, which can't be resampled."""
-    interval: tuple[float, float]
-    """The system's 95 % confidence interval."""
+    interval: tuple[float, float] | None
+    """The system's 95 % confidence interval; bootstrap only."""
     differing_lines: int
     """Lines in which the two differ. If they are few, the p-value is too small, because sacreBLEU
     counts the resamplings that exceed the difference and not those that equal it."""
@@ -55,12 +60,14 @@ def compare(
     references: Sequence[Sequence[str]],
     config: ScoreConfig | None = None,
     *,
-    samples: int = SAMPLES,
-    seed: int = SEED,
+    resampling: Resampling = "bootstrap",
+    samples: int | None = None,
+    seed: int | None = None,
 ) -> list[Comparison]:
     """Compare each system with the first one by the metrics of `all_metrics`.
 
-    The result has a comparison for each other system and metric. Equal seeds give equal values.
+    The result has a comparison for each other system and each metric. The number of samples is by
+    default 1,000 (bootstrap) or 10,000 (randomization). Equal seeds give equal values.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
@@ -70,13 +77,13 @@ def compare(
     config = config or ScoreConfig()
     metrics = all_metrics(config, [*systems.values(), *references])
     # sacreBLEU reads the seed only from the environment.
-    with patch.dict(os.environ, SACREBLEU_SEED=str(seed)):
+    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED if seed is None else seed)):
         test = PairedTest(
             list(systems.items()),
             {str(i): metric for i, metric in enumerate(metrics)},
             known,
-            test_type="bs",
-            n_samples=samples,
+            test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
+            n_samples=samples or 0,
         )
     signatures, results = test()
     (baseline, baseline_lines), *others = systems.items()
@@ -87,9 +94,10 @@ def compare(
             of_baseline, of_system = results[metric][0], results[metric][i]
             assert isinstance(of_baseline, Result)
             assert isinstance(of_system, Result)
-            assert of_system.mean is not None
-            assert of_system.ci is not None
             mean, half = of_system.mean, of_system.ci
+            bounds = None
+            if mean is not None and half is not None:
+                bounds = float(mean - half), float(mean + half)
             testable = len(lines) > 1 and of_system.score != of_baseline.score
             comparisons.append(
                 Comparison(
@@ -99,7 +107,7 @@ def compare(
                     value=float(of_system.score),
                     difference=float(of_system.score - of_baseline.score),
                     p_value=float(of_system.p_value or 0.0) if testable else 1.0,
-                    interval=(float(mean - half), float(mean + half)),
+                    interval=bounds,
                     differing_lines=differing,
                     signature=signature(signatures[metric], config),
                 )
@@ -107,12 +115,12 @@ def compare(
     return comparisons
 
 
-def check_sampling(samples: int, seed: int) -> None:
+def check_sampling(samples: int | None, seed: int | None) -> None:
     """Check the number of samples and the seed for `compare`."""
-    if samples < 1:
+    if samples is not None and samples < 1:
         raise UsageError(f"--samples {samples}: must be at least 1")
     # sacreBLEU takes 0 as "no seed".
-    if seed < 1:
+    if seed is not None and seed < 1:
         raise UsageError(f"--seed {seed}: must be at least 1")
 
 

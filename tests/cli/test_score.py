@@ -129,13 +129,13 @@ def test_the_paper_s_bleu_has_its_own_line_reason_and_language(
 
 def test_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-i", "out.de", "-r", "test.de", "--compare", "other.de", "test.de.gz"]
-    words += ["--samples", "20", "--seed", "3"]
+    words += ["--resampling", "randomization", "--samples", "20", "--seed", "3"]
     comparisons = run_json(capsys, *words)["comparisons"]
     named = [(c["system"], c["baseline"], c["metric"]) for c in comparisons]
     systems = ["other.de", "test.de.gz"]
     assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "chrF2++", "TER")]
     assert comparisons[0]["difference"] < 0 < comparisons[4]["difference"]
-    assert "|bs:20|seed:3|" in comparisons[0]["signature"]
+    assert "|ar:20|seed:3|" in comparisons[0]["signature"]
 
     assert run(*words) == 0
     printed = capsys.readouterr().out

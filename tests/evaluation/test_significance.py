@@ -6,10 +6,11 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from seq2seq.evaluation.significance import Comparison, compare
+from seq2seq.evaluation.significance import Comparison, Resampling, compare
 
 
 def damaged(lines: list[str], share: float, seed: int) -> list[str]:
@@ -31,12 +32,13 @@ SYSTEMS = {
 }
 
 
-def test_equal_scores_and_single_lines_prove_nothing() -> None:
+@pytest.mark.parametrize("resampling", get_args(Resampling))
+def test_equal_scores_and_single_lines_prove_nothing(resampling: Resampling) -> None:
     one = {"a": ["The dog runs ."], "b": ["A cat sits ."]}
     spaced = {"a": ["The dog runs ."] * 20, "b": ["The dog runs."] * 20}  # 13a splits both alike
     for systems, metrics in ((one, {"BLEU", "chrF2", "TER"}), (spaced, {"BLEU"})):
         references = [["The dog sleeps ."] * len(systems["a"])]
-        for found in compare(systems, references, samples=50):
+        for found in compare(systems, references, resampling=resampling, samples=50):
             assert found.differing_lines > 0
             if found.metric in metrics:
                 assert found.p_value == 1.0
@@ -46,12 +48,25 @@ def by_name(comparisons: list[Comparison]) -> dict[tuple[str, str], Comparison]:
     return {(c.system, c.metric): c for c in comparisons}
 
 
-def test_comparisons_equal_those_of_sacrebleu_s_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("resampling", "options", "metrics"),
+    [
+        # The command fails to write a bootstrap of chrF or TER as JSON.
+        ("bootstrap", ["--paired-bs", "--paired-bs-n", "100"], ["BLEU"]),
+        (
+            "randomization",
+            ["--paired-ar", "--paired-ar-n", "100"],
+            ["BLEU", "chrF2", "TER"],
+        ),
+    ],
+)
+def test_comparisons_equal_those_of_sacrebleu_s_command(
+    tmp_path: Path, resampling: Resampling, options: list[str], metrics: list[str]
+) -> None:
     for name, lines in {**SYSTEMS, "references": REFERENCES}.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    command = [sys.executable, "-m", "sacrebleu", "references", "-i", *SYSTEMS]
-    # It fails to write a bootstrap of chrF or TER as JSON.
-    command += ["--paired-bs", "--paired-bs-n", "100", "-m", "bleu", "--format", "json"]
+    command = [sys.executable, "-m", "sacrebleu", "references", "-i", *SYSTEMS, *options]
+    command += ["-m", *(name.lower().rstrip("2") for name in metrics), "--format", "json"]
     output = subprocess.run(
         command,
         capture_output=True,
@@ -62,16 +77,20 @@ def test_comparisons_equal_those_of_sacrebleu_s_command(tmp_path: Path) -> None:
     ).stdout
     expected = json.loads(output)
 
-    found = by_name(compare(SYSTEMS, [REFERENCES], samples=100, seed=7))
+    found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=100, seed=7))
     assert len(found) == 8
     for row, name in zip(expected[1:], ["worse", "similar"], strict=True):
-        ours, theirs = found[name, "BLEU"], row["BLEU"]
-        assert ours.value == pytest.approx(theirs["score"], abs=1e-9)
-        assert ours.p_value == pytest.approx(theirs["p_value"], abs=1e-12)
-        baseline = expected[0]["BLEU"]["score"]
-        assert ours.difference == pytest.approx(theirs["score"] - baseline, abs=1e-9)
-        low, high = theirs["mean"] - theirs["ci"], theirs["mean"] + theirs["ci"]
-        assert ours.interval == pytest.approx((low, high), abs=1e-9)
+        for metric in metrics:
+            ours, theirs = found[name, metric], row[metric]
+            assert ours.value == pytest.approx(theirs["score"], abs=1e-9)
+            assert ours.p_value == pytest.approx(theirs["p_value"], abs=1e-12)
+            baseline = expected[0][metric]["score"]
+            assert ours.difference == pytest.approx(theirs["score"] - baseline, abs=1e-9)
+            if resampling == "bootstrap":
+                low, high = theirs["mean"] - theirs["ci"], theirs["mean"] + theirs["ci"]
+                assert ours.interval == pytest.approx((low, high), abs=1e-9)
+            else:
+                assert ours.interval is None
 
 
 def test_the_seed_alone_decides_and_the_environment_is_restored(
