@@ -25,7 +25,7 @@ _INLINE = frozenset(_TAGS.split())  # they do not end a sentence
 _CODE = frozenset({"code", "kbd", "samp", "var"})  # words for a reader, not to be translated
 # Whose content is a text up to the end tag, whatever is in it: `noscript` where scripts run.
 _RAW = frozenset("script style textarea title xmp iframe noembed noframes noscript".split())  # noqa: SIM905
-_LEFT_ALONE = _RAW - {"title", "noscript"} | _CODE | {"pre", "plaintext"}
+_LEFT_ALONE = _RAW - {"title", "noscript"} | _CODE | {"math", "plaintext", "pre"}
 # svg and math, inside which nothing is raw text, and elements inside which it may be again.
 _FOREIGN = frozenset(
     "svg math foreignobject desc title mi mo mn ms mtext annotation-xml".split()  # noqa: SIM905

@@ -28,25 +28,44 @@ if TYPE_CHECKING:
 _FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:[^\r\n]*+(?:\r\n|\r|\n))*?\1[ \t]*(?![^\r\n])"
 )
-_DIRECTIVE = re.compile(r"\s*(?::::|!!!|\?\?\?)")  # of Docusaurus and MkDocs
-_NOTE = r"\[\^[^\[\]\s]++\]:|:[ \t]"  # what begins a footnote or a definition
+# Of Docusaurus, MkDocs and MyST; modules of MDX
+_DIRECTIVE = re.compile(
+    r"\s*(?::::|!!!|\?\?\?|\([\w:.-]+\)=\Z|import\s[^'\"]*['\"][^'\"]*['\"];?\Z"
+    r"|export\s(?:default|const|let|var|function|class)\s)"
+)
+# Formulas, whose lines are no paragraphs
+_FORMULA = re.compile(
+    r"^[ \t]*(?:(?:\$\$|\\\[)[ \t]*\n(?:(?!```|\$\$|\\\])[\s\S])*(?:\$\$|\\\])[^\n]*"
+    r"|\\begin\{(\w+\*?)\}(?:(?!```|\\begin)[\s\S])*?\\end\{\1\})$",
+    re.MULTILINE,
+)
+# What begins a footnote, a definition or an abbreviation
+_NOTE = r"\[\^[^\[\]\s]++\]:|:[ \t]|\*\[[^\[\]]++\]:"
+# {.class}, { #id }, {: a=b} and {width=50%}
+_STYLE = r"\{ ?(?:[:#.]|[\w-]+=)[^{}\n]*+\}"
 _DESTINATION = r"(?:<[^<>\n]*+>|(?:[^()\s\\]|\\.|\((?:[^()\s\\]|\\.)*+\))*+)"
 _TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?"""
 _TARGET = rf"\(\s*+{_DESTINATION}{_TITLE}\s*+\)"
 _TOKEN = re.compile(
-    r"(?P<escape>\\[!-/:-@\[-`{-~])"
-    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])?|\A\[(?:[ xX]|![A-Z]+)\](?=\s)"
-    rf"|\A(?:{_NOTE})"
-    r"|<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<![A-Z][^>]*+>|<!\[CDATA\[[\s\S]*?\]\]>"
-    r"|\{%[^%]*+%\}|\{[:#.][^{}\n]*+\})"
-    r"|(?P<word>(?<!`)(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)"  # code
+    r"(?P<formula>\$\$[^$]++\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
+    r"|\\\((?=[^\\\n]*(?:[\^_=]|\\[A-Za-z]))(?:[^\\\n]|\\[^()\n])*+\\\))"
+    r"|(?P<escape>\\[!-/:-@\[-`{-~])"
+    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])?(?:{_STYLE})?"
+    rf"|\A\[(?:[ xX]|![A-Z]+)\](?=\s)|\A\[(?:TOC|toc)\]|\A(?:{_NOTE})"
+    r"|<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->|<\?(?:[^<?]|\?(?!>)|<(?!\?))*+\?>"
+    r"|<![A-Z][^<>]*+>|<!\[CDATA\[(?:[^\]<]|\](?!\]>)|<(?!!\[))*+\]\]>"
+    rf"|\{{%[^%]*+%\}}|\{{/\*[\s\S]*?\*/\}}|{_STYLE})"
+    r"|(?P<word>(?<!`)(?:\{[\w:-]++\})?"  # code
+    rf"(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)(?:{_STYLE})?"
     r"|<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"  # links that show their target
     r"|(?:https?://|www\.)[^\s<>\]]*[^\s<>.,;:!?\"')\]*_~]"
-    r"|\{\{[^{}]*+\}\}|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\])"
+    r"|\{\{[^{}]*+\}\}|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\]"
+    r"|\[\[[^\[\]\n]++\]\]|\[-?@[^\[\]]++\]"  # of wikis and of pandoc
+    r"|\\[A-Za-z]++(?:\{[^{}\n]*+\})*+)"
     r"|(?P<tag></?[A-Za-z][^<>]*+>)"
     rf"|(?P<entity>{ENTITY})"
-    r"|(?P<open>\[)"
-    rf"|(?P<close>\](?:{_TARGET}|\[[^\[\]]*+\])?)"
+    r"|(?P<open>\^?\[)"
+    rf"|(?P<close>\](?:{_TARGET}|\[[^\[\]]*+\])?(?:{_STYLE})?)"
     r"|(?P<line>\n)"
     r"|(?P<run>\*+|_+|~~)"
 )
@@ -68,7 +87,9 @@ def read_markdown(content: str, languages: Languages) -> Document:
     parser = MarkdownIt("commonmark").enable("table")
     tokens: list[Token] = []
     env: dict[str, Any] = {}
-    parser.block.parse("\n".join(content[a:b] for a, b in lines), parser, env, tokens)
+    text = "\n".join(content[a:b] for a, b in lines)
+    text = _FORMULA.sub(lambda found: "\n" * found[0].count("\n"), text)
+    parser.block.parse(text, parser, env, tokens)
     labels = set(env.get("references", {}))
 
     slots: list[Slot] = []
@@ -187,7 +208,7 @@ def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece
     found, waiting = list(pieces), []
     for index, piece in enumerate(pieces):
         raw = text[piece.start : piece.end]
-        if piece.tag == "[" and raw == "[":
+        if piece.tag == "[" and raw[-1] == "[":
             waiting.append(index)
         elif piece.tag == "[" and waiting:
             opening = waiting.pop()

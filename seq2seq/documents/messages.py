@@ -7,17 +7,22 @@ from dataclasses import dataclass, field, replace
 from seq2seq.documents.document import Mark, Slot
 from seq2seq.documents.spans import ENTITY, Piece, in_place, one_line, read_pieces, tag_piece
 
-# <b>, </0> and &nbsp;
-_MARKUP = rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}"
+# <b>, </0>, &nbsp;, the key of a menu as in _Open and &Open, and the options that help begins with
+_MARKUP = (
+    rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}|(?<![\w&\"'])(?:&|_(?![a-z\d]))(?=[^\W_]++(?![_;]))"
+    r"|(?m:^) *--?[\w?]\S*(?:,? \S+){0,2}? {2,}(?=\S)"
+)
 # {0}, {count, number} and {0,choice,0#none|1#one {1}}
 _ARGUMENT = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
-# %s, %-5.2f, %1$@ and %(name)s
+# %s, %-5.2f, %1$@, %(name)s, %<name>s and %{name}
 _DIRECTIVE = (
-    r"%(?:\d+\$)?(?:\([^()]*+\))?[-+ #0']*+(?:\*|\d+)?(?:\.(?:\*|\d*))?"
-    r"(?:hh|ll|[hlLqjzt])?[A-Za-z@]|%<\w+>"
+    r"%(?:\d+[$:])?(?:\([^()]*+\)|<\w+>)?[-+ #0']*+(?:\*|\d+)?(?:\.(?:\*|\d*))?"
+    r"(?:hh|ll|[hlLqjzt])?[A-Za-z@]|%\{\w+\}|%(?:\d+\$)?#@\w+@"
 )
+# A number in the branches of ICU's plurals, with the ending of an English ordinal
+HASH = r"(?<![A-Za-z\d#])#(?:st|nd|rd|th)?(?![A-Za-z\d#])"
 _ICU_TOKEN = re.compile(
-    r"'[{}][^']*'|\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,|[{}]"
+    r"''|'[{}][^']*'|\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,|[{}]"
 )
 
 
@@ -56,11 +61,13 @@ WITHOUT_BRANCHES = Syntax(
         "\u2019",
         text,
     ).translate({ord("{"): "(", ord("}"): ")"}),
+    characters={"''": "'"},
 )
 """`{name}` of ICU, with or without apostrophes that quote; `#` is text."""
 ICU = Syntax(
-    rf"{_ARGUMENT}|(?<![\w#])#(?![\w#])",
+    rf"{_ARGUMENT}|{HASH}",
     escape=lambda text: WITHOUT_BRANCHES.escape(text).replace("#", "\uff03"),
+    characters=WITHOUT_BRANCHES.characters,
 )
 """`{count, plural, one{# dog} other{# dogs}}`."""
 
@@ -86,13 +93,15 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
         raw = match[0]
         if match[1]:
             return Piece(*match.span(), syntax.characters[raw])
-        if match[2] or raw[0] == "&":
+        if match[2] or raw[0] in "&_":
             return Piece(*match.span(), Mark(raw, "word" if match[2] else "alone"))
+        if raw[0] != "<":
+            return Piece(*match.span(), Mark(raw), "-")
         return tag_piece(*match.span(), raw)
 
     slots: list[Slot] = []
     has_branches = syntax in (ICU, WITHOUT_BRANCHES)
-    for start, end in _icu_runs(message) if has_branches else [(0, len(message))]:
+    for start, end in find_icu_texts(message) if has_branches else [(0, len(message))]:
         for line in re.compile(r"[^\n]+").finditer(message, start, end):
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
@@ -104,7 +113,7 @@ def is_icu(message: str) -> bool:
     return any("," in token[0] for token in _ICU_TOKEN.finditer(message) if token[0][0] == "{")
 
 
-def _icu_runs(message: str) -> list[tuple[int, int]]:
+def find_icu_texts(message: str) -> list[tuple[int, int]]:
     """Find what is text outside and inside of branches; nothing if the braces don't match."""
     runs, start = [], 0
     within = ["text"]

@@ -73,14 +73,14 @@ class _Part(Document):
 
 def read_archive(
     content: bytes,
-    needed: str,
+    needed: re.Pattern[str],
     is_part: Callable[[str], object],
     read: Callable[[Element], Iterator[Slot]],
 ) -> File:
-    """Read the parts of an archive that `is_part` names; one of them is `needed`."""
+    """Read the parts of an archive that `is_part` names, if it has one that is `needed`."""
     archive = Archive(content)
-    if needed not in archive.names:
-        raise UserError(f"the archive has no {needed}: it is no document of this format")
+    if not any(map(needed.fullmatch, archive.names)):
+        raise UserError(f"the archive has no {needed.pattern}: it is no document of this format")
     manifest = "META-INF/manifest.xml"
     if manifest in archive.names and b"encryption-data" in archive.read(manifest):
         raise UserError("the document is encrypted: save it without a password first")
@@ -105,7 +105,7 @@ def read_odt(content: bytes, _languages: Languages) -> File:
     Deleted text and fields stay as they are.
     """
     parts = {"content.xml", "styles.xml"}
-    return read_archive(content, "content.xml", parts.__contains__, _odt_slots)
+    return read_archive(content, re.compile("content.xml"), parts.__contains__, _odt_slots)
 
 
 def _odt_slots(root: Element) -> Iterator[Slot]:

@@ -7,23 +7,40 @@ import re
 from collections.abc import Iterable, Iterator
 
 from seq2seq.documents.document import Kind, Mark, Text, write_text
+from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
+from seq2seq.documents.placement import UNSPACED
+from seq2seq.documents.shown import ends_word
 from seq2seq.documents.spans import VOID
 
 _FOUND = re.compile(
     r"""
     \{%[^{}\n]*?%\} | \{\#[^{}\n]*?\#\} | <%[^<>\n]*?%> | \{\{[\#/^!>][^{}\n]*\}\}  # of templates
+  | %% | \\[nrt](?![a-z])            # a percent sign, and the end of a line, for a program
   | (?P<word>
       (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]  # an address
     | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+
     | \{\{ [^{}\n]* \}\}                # {{ x }}
     | [$%\#]?\{ [\w.:$-]* \}            # {name}, ${x}, %{x}, #{x}
-    | \{ \w+ (?:,\s*\w+)+ \}            # {n, number}
+    | \{ \w+ , \s* \w+ (?:,[^{}\n]*)? \}  # {n, number}, {day, date, ::yMMMd}
+    | % (?:\d+\$)? \#@\w+@              # %#@dogs@ of Apple
     | (?<!\d) %
       (?: \w+%                          # %count%
-      | L?\d{1,2} (?!\w|\$)             # %1 of Qt
-      | (?:\(\w+\)|\d+\$)? [-+0\#']* \d* (?:\.\d+)? (?:hh?|ll?|[qjzt])? [a-zA-Z@] (?![^\W_])
+      | L?\d{1,2} (?!\w|\$|:[a-z]\b)    # %1 of Qt
+      | (?:[(<]\w+[)>]|\d+[$:])? [-+0\#',]* \d* (?:\.\d+)? (?:hh?|ll?|[qjzt])? [a-zA-Z@] (?![^\W_])
+      )
+    | (?<![\w$@.]) [$@] [A-Za-z_]\w*    # $name, @name
+    | (?<=[\s'"`(|,=\[]) (?<!--\s) --[a-z][\w-]++ (?:=[A-Z]+)?  # --option=WORD
+    | \(\* [\w.*;,\ ]* \)               # (*.png *.jpg)
+    | \b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+)++ \w+
+    | (?a: (?<![\w@./<-])               # names of files and in programs
+        (?: [a-z\d]{2,}+ (?:_[a-z\d]{2,}+)++ (?!\w)
+        | [A-Z\d]{2,}+ (?:_[A-Z\d]++)++ (?!\w)
+        | \w[\w-]++ (?:\.[a-z]\w++)++ (?:[\#?](?:[\w=&]|[.,](?=\w))++)?
+        | (?:\.{1,2}/[\w-]|/[\w-]++[./]\w) (?:[\w/-]|\.(?=\w))*+
+        )
       )
     )
+  | (?:\{(?=\w+>)|<(?=\w+\})) (?P<phrase>\w+) [>}]  # {1>...<1}
   | </? (?P<name>[a-zA-Z][\w.:-]*) [^<>]* >
     """,
     re.VERBOSE,
@@ -32,7 +49,13 @@ _FOUND = re.compile(
 _UNNUMBERED = re.compile(
     r"%[-+\ #0']*+(?:\*|\d*+)(?:\.(?:\*|\d*+))?(?:hh?|ll?|[qjztL])?[a-zA-Z@]|\{(?:[:!][^{}]*+)?\}"
 )
-_BREAK = r"(?:<|&lt;)(?:\w+:)?(?:line-)?br(?:eak)?\b|\\n\Z"  # a mark that ends a line
+# A mark that ends a line, a column or a paragraph
+_BREAK = re.compile(
+    r"(?:<w:r>(?:<w:rPr>.*</w:rPr>)?|<ph\b[^>]*>)?"
+    r"(?:<|&lt;)(?:\w+:)?(?:(?:line-)?br(?:eak)?|cr|tab)\b"
+    r"|</?(?:p|div|[uod]l|li|d[dt]|h[1-6r]|t(?:able|head|body|[rdh])|html|body|blockquote)[\s/>]"
+    r'|<(?:x|ph)\b[^>]*\b(?:ctype="lb"|equiv="LINE_BREAK")|\\[nt]\Z'
+)
 # Of a message with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
 _PLURAL = re.compile(
     r"(?:^|\|)\s*(?:\{\d+\}|[\[\]](?:-?\d+|-?Inf|\*),)"
@@ -46,11 +69,17 @@ class Found(Mark):
     __slots__ = ()
 
 
+class _Branches(Found):
+    """What stands between the texts of a message with branches."""
+
+    __slots__ = ()
+
+
 def find_placeholders(text: Text) -> Text:
     """Make marks of what stands in the strings of a text for something else."""
     parts: list[str | Mark] = []
     opened: list[tuple[int, str, str]] = []  # open marks: where they are, names, and themselves
-    for part in text:
+    for part in _find_branches(text):
         if isinstance(part, Mark):
             parts.append(part)
             if part.kind == "open":
@@ -60,20 +89,41 @@ def find_placeholders(text: Text) -> Text:
             continue
         done = 0
         for found in _FOUND.finditer(part):
+            raw = found[0]
             parts.append(part[done : found.start()])
             done = found.end()
-            name = found["name"]
+            name = found["name"] or found["phrase"]
             kind: Kind = "word" if found["word"] else "alone"
-            if name and found[0].startswith("</"):
+            if name and (raw.startswith("</") or raw.endswith("}")):
                 if opened and opened[-1][1] == name:
-                    start, _, raw = opened.pop()
-                    parts[start] = Found(raw, "open")
+                    start, _, opening = opened.pop()
+                    parts[start] = Found(opening, "open")
                     kind = "close"
-            elif name and not (found[0].endswith("/>") or name.lower() in VOID):
-                opened.append((len(parts), name, found[0]))
-            parts.append(Found(found[0], kind))
+            elif name and not (raw.endswith("/>") or name.lower() in VOID or _BREAK.match(raw)):
+                opened.append((len(parts), name, raw))
+            parts.append(Found(raw, kind))
         parts.append(part[done:])
     return tuple(filter(None, parts))
+
+
+def _find_branches(text: Text) -> Iterator[str | Mark]:
+    """Make marks of what stands around the branches of ICU's plurals, and of `#` in them."""
+    message = "".join(part if isinstance(part, str) else "\0" for part in text)
+    texts = find_icu_texts(message) if is_icu(message) else []
+    if not texts:
+        yield from text
+        return
+    marks = (part for part in text if isinstance(part, Mark))
+    done = 0
+    for start, end in [*texts, (len(message), len(message))]:
+        if start > done:
+            yield _Branches(message[done:start])
+        for piece in re.split(f"(\0|{HASH})", message[start:end]):
+            if piece == "\0":
+                yield next(marks, piece)
+            else:
+                yield Found(piece, "word") if re.fullmatch(HASH, piece) else piece
+        done = end
 
 
 def as_strings(parts: Iterable[str | Mark]) -> Text:
@@ -101,23 +151,40 @@ def in_order(text: Text, source: Text) -> Text:
 
 
 def divide(text: Text) -> Iterator[Text | str | Mark]:
-    """Divide a text at line ends and `<br>`, which stay, except inside pairs of marks.
+    """Divide a text at the ends of lines and paragraphs, which stay, except inside pairs of marks.
 
-    So are the forms of plurals of Symfony, Laravel and Vue, at `|`.
+    So are the branches of ICU's plurals, the forms of those of Symfony, Laravel and Vue, at `|`,
+    and words that only tags part: `<a>Home</a><a>News</a>`.
     """
-    ends = r"[\r\n|]" if _PLURAL.search(write_text(text)) else r"[\r\n]"
+    ends = r"[\r\n\t|]|;;" if _PLURAL.search(write_text(text)) else r"[\r\n\t]|;;"
     parts: list[str | Mark] = []
     depth = 0
+    last, cut = "", 0  # the string before closing and opening marks, and where the latter begin
     for part in text:
         if isinstance(part, Mark):
+            closed = bool(parts) and isinstance(parts[-1], Mark) and parts[-1].kind == "close"
+            if depth == 0 and closed and part.kind == "open":
+                cut = len(parts)
+            elif part.kind in ("alone", "word"):
+                last = ""
             depth += {"open": 1, "close": -1}.get(part.kind, 0)
-        pieces = [part] if depth or isinstance(part, Mark) else re.split(f"({ends}+)", part)
+        else:
+            if cut and ends_word(last[-1:]) and re.match(rf"[^\W_{UNSPACED}]", part):
+                yield tuple(parts[:cut])
+                del parts[:cut]
+            last, cut = part, 0
+        pieces = [part] if depth or isinstance(part, Mark) else re.split(f"((?:{ends})+)", part)
         for piece in pieces:
-            found = (_BREAK, piece.raw) if isinstance(piece, Mark) else (ends, piece)
-            if depth == 0 and re.match(*found):
+            if depth == 0 and _is_end(piece, ends):
                 yield tuple(parts)
                 yield piece
-                parts = []
+                parts, last, cut = [], "", 0
             elif piece:
                 parts.append(piece)
     yield tuple(parts)
+
+
+def _is_end(piece: str | Mark, ends: str) -> bool:
+    if isinstance(piece, str):
+        return bool(re.match(ends, piece))
+    return isinstance(piece, _Branches) or (piece.kind == "alone" and bool(_BREAK.match(piece.raw)))

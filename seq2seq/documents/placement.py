@@ -17,8 +17,8 @@ from seq2seq.documents.document import Mark, Text
 from seq2seq.documents.shown import STOPS, Atom, Pair, Shown
 
 # Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_LETTER = rf"(?:(?![{_UNSPACED}])[^\W_])"
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
 _UNIT = re.compile(rf"{_LETTER}+(?:['’.-]{_LETTER}+)*|\S")
 _NEAR = 8  # units within which a pair looks for a word if none comes from its text
 
@@ -116,7 +116,7 @@ class _Writer:
         else:
             return self.gaps[other] or self.gaps[one + 1]
         # As in the source, but a mark that touched a sign there does not touch a word here.
-        is_word = neighbour.isalnum() and not re.match(f"[{_UNSPACED}]", neighbour)
+        is_word = neighbour.isalnum() and not re.match(f"[{UNSPACED}]", neighbour)
         return " " * (is_word or bool(gap) if asked else is_word and not known.isalnum())
 
     def _arrange(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:

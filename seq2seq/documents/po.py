@@ -23,12 +23,16 @@ _ESCAPES = {ord(c): f"\\{name}" for name, c in _CHARACTERS.items()} | {
 _KEYWORDS = ["msgctxt", "msgid", "msgid_plural", "msgstr"]  # in the order of an entry
 _WIDTH = 79  # as the tools of gettext write
 _SYNTAXES = {
-    "python-brace-format": BRACES,
-    "csharp-format": BRACES,
+    **dict.fromkeys(["python-brace-format", "csharp-format", "c++-format", "rust-format"], BRACES),
     "java-format": JAVA,
     **dict.fromkeys(["c-format", "objc-format", "python-format", "php-format"], PRINTF),
     **dict.fromkeys(["perl-format", "lua-format", "awk-format", "javascript-format"], PRINTF),
+    **dict.fromkeys(["ruby-format", "tcl-format", "object-pascal-format"], PRINTF),
 }
+# The key of a menu: `_Open` and `E_xit` of GTK, `&Open` of KDE; not `file_name` or `AT&T`
+_SHORTCUT = re.compile(
+    r"([^_&]*?)(\b[A-Z][a-z]*(?=[_&][a-z])|(?<!\w)(?=[_&]))([_&])(?!\w+;)([^\W_][^_&]*)"
+)
 
 
 @dataclass
@@ -82,6 +86,8 @@ def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
             continue
         is_singular = key == "msgstr" or (key == "msgstr[0]" and serves_first)
         message = singular if is_singular else plural
+        if shortcut := _SHORTCUT.fullmatch(message):
+            message = shortcut.expand(r"\1\3\2\4")  # before the word, which stays whole
         slots += _fill(content, entry, entry.fields[key], message, syntax, not slots)
     return slots
 

@@ -43,7 +43,7 @@ def read_properties(content: str, languages: Languages) -> Document:
     format_doubles = "''" in quotes or "'" not in quotes
     slots: list[Slot] = []
     for match, (value, offsets) in zip(found, values, strict=True):
-        syntax = JAVA if format_doubles and re.search(r"\{\d", value) else PLAIN
+        syntax = JAVA if format_doubles and re.search(r"\{\d|''", value) else PLAIN
         slots += quoted(content, match.start(3), find_texts(value, syntax), offsets, _quote_java)
     return Document(content, slots)
 

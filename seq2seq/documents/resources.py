@@ -125,8 +125,9 @@ def read_qt(content: str, _languages: Languages) -> Document:
     return Document(content, slots)
 
 
-def _qt_role(_element: Element) -> Role:
-    return "alone"  # <byte value="x1b"/>, a character that XML can't contain
+def _qt_role(element: Element) -> Role:
+    # A variant of a length, or <byte value="x1b"/>, a character that XML can't contain
+    return "around" if element.name == "lengthvariant" else "alone"
 
 
 def _qt_parts(string: str) -> Iterator[str | Mark]:

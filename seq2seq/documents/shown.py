@@ -105,6 +105,9 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             continue
         elif nested and part.kind == "close":
             pair, (start, before) = within.pop(), opened.pop()
+            # A number that touches a word is no part of it: `word<sup>1</sup>`.
+            if line[pair.start :].isdigit() and ends_word(line[pair.start - 1 : pair.start]):
+                line = line[: pair.start]
             pair.end, pair.after = len(line), part
             if pair.start == pair.end:
                 last = Atom(text[start : index + 1], "", pair.start, pair.end, bool(before))
@@ -118,7 +121,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
         if words:
             if not line or (hidden and words[0] in STOPS):
                 space = ""
-            elif hidden and not space and _ends_word(line[-1]) and words[0].isalnum():
+            elif hidden and not space and ends_word(line[-1]) and words[0].isalnum():
                 space = " "  # what is not shown, such as an end of a line, stood between two words
             line += space + words
             space = ""
@@ -141,5 +144,6 @@ def _are_pairs_nested(text: Text) -> bool:
     return min(depths) == depths[-1] == 0 and max(depths) <= _MAX_DEPTH
 
 
-def _ends_word(character: str) -> bool:
+def ends_word(character: str) -> bool:
+    """Tell whether it may be the end of a word or a sentence."""
     return character.isalnum() or character in STOPS

@@ -39,8 +39,9 @@ _LINE_END = re.compile(rf"{LINE_END.pattern}|\\N")
 _ASS_SWITCH = re.compile(r"\{\\([bius])([01])\}")
 _ASS_DRAWING = re.compile(r"\\p(\d+)")
 
-_DASH = re.compile(r"[-–—](?![-–—])")
-_OUTSIDE = " \t\r\n\f\v-–—♪♫"  # stays at both ends of a text: speakers' dashes, and notes of music
+# What another speaker begins with, or another line of a song
+_SPEAKER = re.compile(r"[-‐–—](?![-‐–—])|>>|♪|♫|[A-Z][A-Z0-9 .'-]+:(?=\s)")
+_OUTSIDE = " \t\r\n\f\v-‐–—>♪♫"  # stays at both ends of a text: their signs
 
 
 def read_srt(content: str, languages: Languages) -> Document:
@@ -138,7 +139,7 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
         if not words and all(isinstance(piece.value, str) for piece in line):
             blocks.append([])
             continue
-        if blocks[-1] and (_DASH.match(words) or line[0].tag == "<v>"):
+        if blocks[-1] and (_SPEAKER.match(words) or line[0].tag == "<v>"):
             blocks.append([])
         if blocks[-1]:
             blocks[-1].append(pieces[before])

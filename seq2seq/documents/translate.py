@@ -20,7 +20,7 @@ from seq2seq.documents.shown import show
 
 _STAND_INS = ("Tom", "100", "2013", "7")
 """What the model sees for words such as `{name}`, if its translation then has each of them once."""
-_NUMBER = re.compile(r"%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|count\b", re.IGNORECASE)
+_NUMBER = re.compile(r"#|%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|count\b", re.IGNORECASE)
 
 
 class Plan:
@@ -95,7 +95,8 @@ class Plan:
         placed = list(self._pieces)
         for i, shown in enumerate(self._shown):
             links = _links(next(waiting)) if self._needs_links(i) else []
-            if (target := self._target(i, rank)).strip():
+            target = self._target(i, rank)
+            if target.strip() and target != shown.line:
                 placed[i] = in_order(place(shown, target, links), self._pieces[i])
         return [
             as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))

@@ -111,7 +111,8 @@ def _read_unit(unit: Element) -> list[Slot]:
     state = target.get("state") if target else ""
     if source is None or unit.inherited("translate") == "no" or state in _DONE:
         return []
-    if unit.get("approved") == "yes":
+    locks = (value for name, value in unit.attributes.items() if name.endswith(":locked"))
+    if unit.get("approved") == "yes" or any(value != "false" for value in locks):
         return []
     cut = unit.find("seg-source")
     segments = _segments(cut) if cut else {}
@@ -219,4 +220,6 @@ def _role(element: Element) -> Role:
     if name == "x" and (tag := _ANGULAR.fullmatch(get("id"))):
         return ("open" if tag[1] == "START" else "close"), tag[2]
     # Angular's values, such as INTERPOLATION and ICU, stand for words; others for tags.
-    return "word" if name == "x" and get("id").isupper() else "alone"
+    value = get("id") if name == "x" else get("equiv") if name == "ph" else ""
+    is_tag = re.match("LINE_BREAK|HORIZONTAL_RULE|TAG_", value)
+    return "word" if value.isupper() and not is_tag else "alone"

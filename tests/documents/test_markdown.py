@@ -76,6 +76,9 @@ def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
         ("See [https://a.b](https://a.b) now", ["[", "https://a.b", "](https://a.b)"]),
         ("See <!-- b --> <?a?> c", ["<!-- b -->", "<?a?>"]),
         ("See ![the sea] c\n\n[the sea]: a.png", ["![the sea]"]),
+        ("In \\(x^2\\), $$y$$, \\ref{a}", ["\\(x^2\\)", "$$y$$", "\\ref{a}"]),
+        ("See [a](b){ .c } ^[d] {e}`f`{.g}", ["[", "](b){ .c }", "^[", "]", "{e}`f`{.g}"]),
+        ("See {/* a */} [[b|c]] [@d, 1]", ["{/* a */}", "[[b|c]]", "[@d, 1]"]),
         ("[The sea][]\n\n[the sea]: a.html", ["[", "][The sea]"]),
     ],
 )
@@ -123,6 +126,20 @@ def test_no_translation_makes_marks_or_blocks(words: str) -> None:
     words = f"{words.strip()} x" if words[-1:].isalnum() or words[0].isalnum() else "x"
     words = words.strip()
     assert shape(join_words(read_markdown(content, LANGUAGES), words)) == shape(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "$$\nx\n\n= y\n$$ (z)",
+        "\\[\nx\n\\]",
+        "\\begin{a*}\nx\n\\end{a*}",
+        "import A from 'a';\nexport const a = 1\n\n(a-b)=\n\n[TOC]",
+    ],
+)
+def test_formulas_and_modules_stay(content: str) -> None:
+    document = read_markdown(f"{content}\n\nA dog\n\n*[DOG]: Another\n", LANGUAGES)
+    assert strings(document) == ["A dog", "Another"]
 
 
 @pytest.mark.parametrize("content", ["---\n", "```\nno end", "[a]: b\n", "    code"])

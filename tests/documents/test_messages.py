@@ -83,6 +83,24 @@ def test_empty_entries_are_filled_and_become_fuzzy() -> None:
     assert again.join([None] * 5) == PO
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("E_xit", "_Exit"),
+        ("Zoom _In", "Zoom _In"),
+        ("&Open", "&Open"),
+        ("AT&T has file_name &lt;", "AT&T has file_name &lt;"),
+        ("  -h, --help   shows", "shows"),
+        ("- a  b", "- a  b"),
+        ("In '_Build' or _all", "In '_Build' or _all"),
+    ],
+)
+def test_keys_of_menus_go_before_their_words_and_options_stay(message: str, text: str) -> None:
+    document = read_po(f'msgid "{message}"\nmsgstr ""', LANGUAGES)
+    assert strings(document) == [text]
+    assert all(part.kind == "alone" for part in document.texts[0] if isinstance(part, Mark))
+
+
 def test_plural_forms_are_translated_from_what_serves_them() -> None:
     entry = '#, c-format\nmsgid "One dog"\nmsgid_plural "%d dogs"\n'
     for forms, expected in ((1, ["%d dogs"]), (2, ["One dog", "%d dogs"]), (3, ["%d dogs"] * 3)):
@@ -137,6 +155,7 @@ def test_properties_are_found_as_java_reads_them() -> None:
     assert "plain=L'x\n" in join_words(document, "L'x")
     document = read_properties("a=It''s {0}\nb=Is it {0}?", LANGUAGES)
     assert document.join([None, ("L'", Mark("{0}", "word"))]) == "a=It''s {0}\nb=L''{0}"
+    assert strings(read_properties("a=It''s {0}\nb=It''s", LANGUAGES))[1] == "It's"
     document = read_properties("a=It's {0}\nb=Is it {0}?", LANGUAGES)
     assert document.join([None, ("L'{0}",)]) == "a=It's {0}\nb=L'{0}"
 
@@ -164,7 +183,7 @@ def test_no_translation_ends_one_of_apples_strings(words: str) -> None:
 JSON = r"""{
   "title": "Dogs", "count": 3, "nested": {"list": ["A \"sea\"\nand <b>more</b>", null, "42"]},
   "title": "Dogs \ud83d\ude00 and {{name}}",
-  "link": "See $t(title) or @:nested.list"
+  "link": "See $t(title) or @:nested.list {'@'} { n } :name: $1 $10"
 }"""
 ARB = """{
   "@@locale": "en",
@@ -183,9 +202,10 @@ def test_json_values_are_found_by_their_places() -> None:
         'A "sea"',
         "and <b>more</b>",
         "Dogs 😀 and {{name}}",
-        "See $t(title) or @:nested.list",
+        "See $t(title) or @:nested.list {'@'} { n } :name: $1 $10",
     ]
-    assert document.texts[-1][1] == Mark("$t(title)", "word")
+    words = [part.raw for part in document.texts[-1] if isinstance(part, Mark)]
+    assert words == ["$t(title)", "@:nested.list", "{'@'}", "{ n }", ":name:", "$1"]
     assert_unchanged(document)
     described = '{"a": {"message": "A dog", "description": "b", "placeholders": {"c": "d"}}}'
     assert strings(read_json(described, LANGUAGES)) == ["A dog"]

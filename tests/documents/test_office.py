@@ -166,6 +166,9 @@ def test_headers_and_notes_are_read_and_other_parts_are_not() -> None:
     members = [(f"word/{name}.xml", part.format(run(name))) for name in names]
     file = read_docx(archive(*members), LANGUAGES)
     assert file.texts == [(name,) for name in names[:5]]
+    # as Word for the web names it
+    file = read_docx(archive(("word/document2.xml", members[0][1])), LANGUAGES)
+    assert file.texts == [("document",)]
 
 
 def test_texts_of_charts_and_diagrams() -> None:
@@ -201,7 +204,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
     [
         (b"\xd0\xcf\x11\xe0", "not a ZIP archive"),
         (GOOD[:-20], "not a ZIP archive"),
-        (archive(("a", "b")), "no word/document.xml"),
+        (archive(("a", "b")), "no word/document"),
         (archive(("word/document.xml", ""), ("../a", "")), "lies outside it"),
         (archive(("word/document.xml", ""), ("word/document.xml", "")), "two members of one name"),
         (archive(("word/document.xml", "<!DOCTYPE a><a/>")), "it has a DOCTYPE"),

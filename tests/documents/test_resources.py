@@ -67,6 +67,8 @@ QT = """<?xml version="1.0" encoding="utf-8"?>
   <message><source>Save &amp; e&amp;xit</source><translation type="unfinished"/></message>
   <message><source>Tab<byte value="x9"/> here</source></message>
   <message><source>Done</source><translation>Fertig</translation></message>
+  <message><source>Long</source><translation variants="yes"><lengthvariant>Lang</lengthvariant>
+  </translation></message>
   <message><source>Maybe</source><translation type="unfinished">Vielleicht</translation></message>
   <message><source>Gone</source><translation type="vanished"></translation></message>
   <message numerus="yes"><source>%n cats</source><translation type="unfinished">
@@ -93,6 +95,7 @@ def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None
         ("unfinished", ["Datei", "&öffnen"]),
         ("unfinished", ["'Ende'"]),
         (None, ["Fertig"]),
+        (None, ["Lang"]),
         ("unfinished", ["Vielleicht"]),
         ("vanished", []),
         ("unfinished", ["%n", "KatzeKatzen"]),

@@ -92,7 +92,8 @@ def test_subrip_keeps_everything_but_its_words(newline: str, arrow: str) -> None
         ("A dog\n \nruns.\n\n", ["A dog", "runs."]),
         ("\n\nA dog.\n\n1971\n\n", ["A dog."]),
         ("A <3 dog > {two} <b>runs</b>{y:i}.\n", ["A <3 dog > {two} <b>runs</b>{y:i}."]),
-        ("♪ A dog\nruns ♪\n", ["A dog runs"]),
+        ("♪ A dog\nruns ♪\n♪ too ♪\n", ["A dog runs", "too"]),
+        (">> A DOG: It\nruns.\nMR. B: No.\n‐ No.\n", ["A DOG: It runs.", "MR. B: No.", "No."]),
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])

@@ -30,7 +30,14 @@ def translate(plan: Plan, function: Callable[[str], str]) -> list[str]:
     ("text", "words"),
     [
         ("Hi {name}, {0} of {n, number}", ["{name}", "{0}", "{n, number}"]),
-        ("%s has %(count)d, %1$s, %-5.2f, %@ and %%", ["%s", "%(count)d", "%1$s", "%-5.2f", "%@"]),
+        ("%s has %(count)d, %1$s, %-5.2f, %@", ["%s", "%(count)d", "%1$s", "%-5.2f", "%@"]),
+        ("100%% of %,d %#@n@\\nOne", ["%%", "%,d", "%#@n@", "\\n"]),
+        ("%<n>d %0:s {day, date, ::yMMMd}", ["%<n>d", "%0:s", "{day, date, ::yMMMd}"]),
+        ("Hi @name, $name, US$ 5 or $5", ["@name", "$name"]),
+        ("use --no-wait or -- a --bc; (*.png *.jpg)", ["--no-wait", "--bc", "(*.png *.jpg)"]),
+        ("a_b, E_xit, file_name, MAX_2, a.b, www", ["file_name", "MAX_2"]),
+        ("config.yaml, /usr/share/a.b. and/or he/she", ["config.yaml", "/usr/share/a.b"]),
+        ("ab.png#xywh=0,0,1, Ctrl+Shift+S", ["ab.png#xywh=0,0,1", "Ctrl+Shift+S"]),
         (
             "{{ x }} ${x.y} %{x} #{x} %count% %1 %L2",
             ["{{ x }}", "${x.y}", "%{x}", "#{x}", "%count%", "%1", "%L2"],
@@ -54,6 +61,8 @@ def test_placeholders_are_found_by_their_looks(text: str, words: list[str]) -> N
         (("<b>a", Mark("<x>", "open"), "c</b>", Mark("</x>", "close")), "alone open alone close"),
         (("a", Mark("<x>", "open"), "<b>c</b>", Mark("</x>", "close")), "open open close close"),
         (("a < b > c",), ""),
+        (("<p>a <b>c</b></p><hr>",), "alone open close alone alone"),
+        (("{1>a<1} {b>c<b} {2}",), "open close open close word"),
         (("{% if a %}b{# c #} <%= d %>{{#e}}f{{/e}}{{ g }}",), "alone " * 5 + "word"),
     ],
 )
@@ -71,6 +80,24 @@ def test_lines_of_a_text_are_translated_by_themselves() -> None:
     plan = Plan([text, read(" a\r\nb\n"), read("a {n}.<br/> b <i>c<br/></i>")])
     assert translate(plan, str.upper)[1:] == [" A\r\nB\n", "A {n}.<br/> B <i>C<br/></i>"]
     assert plan.lines[-2:] == ["a 100.", "b c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("<p>One.</p><p>Two</p>", ["One.", "Two"]),
+        ("<a>Home</a><a><i>News</i></a> <b>to</b>", ["Home", "News to"]),
+        ("<b>\u6c34</b><i>\u6c34</i>", ["\u6c34\u6c34"]),
+        ("A\tdog (*.a);;Cat", ["A", "dog Tom", "Cat"]),
+        ("Has {n, plural, =1 {one # {x}} other {{s, select, a {he}}}} it",
+         ["Has", "one 100 Tom", "he", "it"]),
+        ("H<sub>2</sub>O, word<sup><a>1</a></sup>.", ["H O, word."]),
+    ],
+)  # fmt: skip
+def test_words_that_belong_apart_are_and_the_same_words_stay(text: str, lines: list[str]) -> None:
+    plan = Plan([(text,)])
+    assert [line for line in plan.lines if line] == lines
+    assert translate(plan, str) == [text]
 
 
 @pytest.mark.parametrize(

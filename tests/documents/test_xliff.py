@@ -65,6 +65,7 @@ def filled(document: Document) -> str:
         ("", "<target state='needs-adaptation'>x</target>", None),
         ("translate='no'", "", None),
         ("approved='yes'", "<target/>", None),
+        ("sdl:locked='locked'", "<target/>", None),
     ],
 )
 def test_only_what_is_not_translated_is_filled(
@@ -125,20 +126,22 @@ def test_the_target_language_is_named_where_it_is_missing() -> None:
 def test_inline_elements_are_marks() -> None:
     source = (
         "<g id='1'>a</g><x id='INTERPOLATION'/><x id='START_LINK'/>b<x id='CLOSE_LINK'/>"
+        "<x id='TAG_IMG'/>"
         "<bpt id='2'>&lt;b></bpt>c<ept id='2'>&lt;/b></ept><bx id='3'/>d"
         "<ph id='4'>%s<sub>e</sub></ph><mrk mtype='protected'>Name</mrk>"
     )
     (text,) = one(f"<trans-unit id='1'><source>{source}</source></trans-unit>").texts
     assert [part if isinstance(part, str) else part.kind for part in text] == [
-        *("open", "a", "close", "word", "open", "b", "close"),
+        *("open", "a", "close", "word", "open", "b", "close", "alone"),
         *("open", "c", "close", "alone", "d", "alone", "word"),
     ]
     source = (
         "<pc id='1'>a</pc><sc id='2'/>b<ec startRef='2'/><sm id='3'/>c<mrk translate='no'>d</mrk>"
+        "<ph equiv='INTERPOLATION'/>"
     )
     (text,) = two(f"<unit id='1'><segment><source>{source}</source></segment></unit>").texts
     assert [part if isinstance(part, str) else part.kind for part in text] == [
-        *("open", "a", "close", "open", "b", "close", "alone", "c", "word"),
+        *("open", "a", "close", "open", "b", "close", "alone", "c", "word", "word"),
     ]
 
 
