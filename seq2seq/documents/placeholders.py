@@ -22,7 +22,7 @@ _FOUND = re.compile(
     | \{\{ [^{}\n]* \}\}                # {{ x }}
     | [$%\#]?\{ [\w.:$-]* \}            # {name}, ${x}, %{x}, #{x}
     | \{ \w+ , \s* \w+ (?:,[^{}\n]*)? \}  # {n, number}, {day, date, ::yMMMd}
-    | % (?:\d+\$)? \#@\w+@              # %#@dogs@ of Apple
+    | %arg\b | % (?:\d+\$)? \#@\w+@     # %#@dogs@ of Apple
     | (?<!\d) %
       (?: \w+%                          # %count%
       | L?\d{1,2} (?!\w|\$|:[a-z]\b)    # %1 of Qt

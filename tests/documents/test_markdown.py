@@ -79,6 +79,8 @@ def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
         ("In \\(x^2\\), $$y$$, \\ref{a}", ["\\(x^2\\)", "$$y$$", "\\ref{a}"]),
         ("See [a](b){ .c } ^[d] {e}`f`{.g}", ["[", "](b){ .c }", "^[", "]", "{e}`f`{.g}"]),
         ("See {/* a */} [[b|c]] [@d, 1]", ["{/* a */}", "[[b|c]]", "[@d, 1]"]),
+        ("{{< a >}} See ++b+c++ ![[d]] {{% e %}} f", ["++b+c++", "![[d]]", "{{% e %}}"]),
+        ("> [!note]- See it", []),
         ("[The sea][]\n\n[the sea]: a.html", ["[", "][The sea]"]),
     ],
 )
@@ -135,6 +137,7 @@ def test_no_translation_makes_marks_or_blocks(words: str) -> None:
         "\\[\nx\n\\]",
         "\\begin{a*}\nx\n\\end{a*}",
         "import A from 'a';\nexport const a = 1\n\n(a-b)=\n\n[TOC]",
+        "=== \"Tab\"\n\n--8<-- 'a'\n\n<<< @/a\n\n@import 'a'",
     ],
 )
 def test_formulas_and_modules_stay(content: str) -> None:
