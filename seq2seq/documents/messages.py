@@ -7,10 +7,15 @@ from dataclasses import dataclass, field, replace
 from seq2seq.documents.document import Mark, Slot
 from seq2seq.documents.spans import ENTITY, Piece, in_place, one_line, read_pieces, tag_piece
 
-# <b>, </0>, &nbsp;, the key of a menu as in _Open and &Open, and the options that help begins with
+# <b>, </0> and &nbsp;, and the options that a line of help begins with
 _MARKUP = (
-    rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}|(?<![\w&\"'])(?:&|_(?![a-z\d]))(?=[^\W_]++(?![_;]))"
+    rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}"
     r"|(?m:^) *--?[\w?]\S*(?:,? \S+){0,2}? {2,}(?=\S)"
+)
+# The key of a menu: `_Open` and `E_xit` of GTK, `&Open` of Qt; not `file_name`, `A & B` or `AT&T`
+_KEY = re.compile(
+    r"\A((?:[^_&]|&(?= ))*?)(\b[A-Z][a-z]*(?=_[a-z])|\b\w+(?=&[a-z])|(?<!\w)(?=[_&]))"
+    r"([_&])(?!\w+;)([^\W_](?:[^_&]|&(?= ))*)\Z"
 )
 # {0}, {count, number} and {0,choice,0#none|1#one {1}}
 _ARGUMENT = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
@@ -93,7 +98,7 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
         raw = match[0]
         if match[1]:
             return Piece(*match.span(), syntax.characters[raw])
-        if match[2] or raw[0] in "&_":
+        if match[2] or raw[0] == "&":
             return Piece(*match.span(), Mark(raw, "word" if match[2] else "alone"))
         if raw[0] != "<":
             return Piece(*match.span(), Mark(raw), "-")
@@ -106,6 +111,11 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
     return slots
+
+
+def key_first(message: str) -> str:
+    """Put the mark of a menu's key before its word, which must not fall apart."""
+    return _KEY.sub(r"\1\3\2\4", message)
 
 
 def is_icu(message: str) -> bool:

@@ -16,6 +16,7 @@ _FOUND = re.compile(
     r"""
     \{%[^{}\n]*?%\} | \{\#[^{}\n]*?\#\} | <%[^<>\n]*?%> | \{\{[\#/^!>][^{}\n]*\}\}  # of templates
   | %% | \\[nrt](?![a-z])            # a percent sign, and the end of a line, for a program
+  | (?<![\w&"']) (?:&|_(?=[A-Z])) (?=[^\W_]++(?![_;]))  # the key of a menu
   | (?P<word>
       (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]  # an address
     | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+

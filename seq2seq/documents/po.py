@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from seq2seq.documents.document import Document, Languages, Slot, Text
-from seq2seq.documents.messages import BRACES, JAVA, PRINTF, Syntax, combine, find_texts
+from seq2seq.documents.messages import BRACES, JAVA, PRINTF, Syntax, combine, find_texts, key_first
 from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
 
@@ -29,10 +29,6 @@ _SYNTAXES = {
     **dict.fromkeys(["perl-format", "lua-format", "awk-format", "javascript-format"], PRINTF),
     **dict.fromkeys(["ruby-format", "tcl-format", "object-pascal-format"], PRINTF),
 }
-# The key of a menu: `_Open` and `E_xit` of GTK, `&Open` of KDE; not `file_name` or `AT&T`
-_SHORTCUT = re.compile(
-    r"([^_&]*?)(\b[A-Z][a-z]*(?=[_&][a-z])|(?<!\w)(?=[_&]))([_&])(?!\w+;)([^\W_][^_&]*)"
-)
 
 
 @dataclass
@@ -86,9 +82,7 @@ def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
             continue
         is_singular = key == "msgstr" or (key == "msgstr[0]" and serves_first)
         message = singular if is_singular else plural
-        if shortcut := _SHORTCUT.fullmatch(message):
-            message = shortcut.expand(r"\1\3\2\4")  # before the word, which stays whole
-        slots += _fill(content, entry, entry.fields[key], message, syntax, not slots)
+        slots += _fill(content, entry, entry.fields[key], key_first(message), syntax, not slots)
     return slots
 
 

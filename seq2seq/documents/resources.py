@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16
+from seq2seq.documents.messages import key_first
 from seq2seq.documents.xml import Element, Role, opened, parse, read_span
 from seq2seq.errors import UserError
 
@@ -15,8 +16,6 @@ _ANDROID_ESCAPE = re.compile(rf"({UTF_16_ESCAPE})|\\(.)|\"", re.DOTALL)
 _ANDROID_REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/[\w.]+")
 # Keys of rules in a .stringsdict whose values are no texts.
 _RULES = {"NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey"}
-# The mark of a shortcut, in a word that must not fall apart; not a doubled one, nor an entity.
-_SHORTCUT = re.compile(r"(\w*(?<!&)&(?=\w)(?!\w+;))")
 
 
 def read_android(content: str, _languages: Languages) -> Document:
@@ -104,7 +103,7 @@ def read_qt(content: str, _languages: Languages) -> Document:
         source, target = message.find("source"), message.find("translation")
         if source is None or not (span := read_span(source, _qt_role, quotes=True)):
             continue
-        span = replace(span, text=_divide(span.text, _qt_parts))
+        span = replace(span, text=_divide(span.text, lambda string: [key_first(string)]))
         if target is None:
             head = f'{source.indentation()}<translation type="unfinished">'
             slots.append(span.slot(source.end, source.end, head, "</translation>"))
@@ -128,17 +127,6 @@ def read_qt(content: str, _languages: Languages) -> Document:
 def _qt_role(element: Element) -> Role:
     # A variant of a length, or <byte value="x1b"/>, a character that XML can't contain
     return "around" if element.name == "lengthvariant" else "alone"
-
-
-def _qt_parts(string: str) -> Iterator[str | Mark]:
-    """Put the mark of a keyboard shortcut in front of its word."""
-    before = ""
-    for i, piece in enumerate(_SHORTCUT.split(string)):
-        if i % 2:
-            yield Mark("&amp;")
-            before = piece[:-1]
-        elif before + piece:
-            yield before + piece
 
 
 def read_stringsdict(content: str, _languages: Languages) -> Document:

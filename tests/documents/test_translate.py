@@ -61,6 +61,7 @@ def test_placeholders_are_found_by_their_looks(text: str, words: list[str]) -> N
         (("<b>a", Mark("<x>", "open"), "c</b>", Mark("</x>", "close")), "alone open alone close"),
         (("a", Mark("<x>", "open"), "<b>c</b>", Mark("</x>", "close")), "open open close close"),
         (("a < b > c",), ""),
+        (("&Open R&D &amp; a _File '_B' _c",), "alone alone"),
         (("<p>a <b>c</b></p><hr>",), "alone open close alone alone"),
         (("{1>a<1} {b>c<b} {2}",), "open close open close word"),
         (("{% if a %}b{# c #} <%= d %>{{#e}}f{{/e}}{{ g }}",), "alone " * 5 + "word"),
