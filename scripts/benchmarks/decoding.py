@@ -112,7 +112,7 @@ CTRANSLATE2 = tuple(
     )
     for precision in ("float32", "int8")
     for workers, threads in ((2, 1), (1, 2))
-    for batch in (16, 32, 64)
+    for batch in (32, 64, 128, 256)
 )
 ON_A_GPU = (
     System("ours, fp32", "ours", "fp32"),

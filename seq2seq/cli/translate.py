@@ -149,7 +149,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-tokens",
         type=int,
         metavar="N",
-        help="source tokens of a batch, padding counted (default 2048; 16384 on a GPU)",
+        help="source tokens of a batch, padding counted (default 2048, or 4096 with ctranslate2;"
+        " 16384 on a GPU)",
     )
     parser.add_argument(
         "--workers",

@@ -78,13 +78,13 @@ class PairTokenizer(Tokenizer):
         self._files = {name: files[name] for name in config.files}
         source, target = (read_processor(files[name]) for name in (SOURCE_MODEL, TARGET_MODEL))
         target_table = TARGET_VOCABULARY if config.separate_vocabularies else VOCABULARY
-        source_pieces, target_pieces = (
+        source_pieces, self._pieces = (
             _read_table(name, files[name]) for name in (VOCABULARY, target_table)
         )
         self._source = _Side(source, source_pieces, config.punctuation, languages[0])
-        self._target = _Side(target, target_pieces, config.punctuation, languages[1])
+        self._target = _Side(target, self._pieces, config.punctuation, languages[1])
         self.source_vocab_size = len(source_pieces)
-        self.vocab_size = len(target_pieces)
+        self.vocab_size = len(self._pieces)
         self.controls = {
             piece: i for i, piece in enumerate(source_pieces) if LANGUAGE_PIECE.fullmatch(piece)
         }
@@ -115,10 +115,6 @@ class PairTokenizer(Tokenizer):
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the translation of each list of ids; see `Tokenizer.decode`."""
         return [self._target.decode(ids) for ids in token_ids]
-
-    def pieces(self, token_ids: list[int]) -> list[str]:
-        """Return the target's piece of each id."""
-        return [self._target.pieces[token_id] for token_id in token_ids]
 
     def source_pieces(self, token_ids: list[int]) -> list[str]:
         """Return the source's piece of each id."""

@@ -16,7 +16,6 @@ from sentencepiece import SentencePieceNormalizer, SentencePieceTrainer
 
 from seq2seq.data.bpe_dropout import BpeDropout
 from seq2seq.data.processor import (
-    FEW_TEXTS,
     MAX_PIECES,
     PRIVATE,
     Span,
@@ -117,10 +116,11 @@ class Tokenizer:
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
         self.source_vocab_size = self.vocab_size
+        self._pieces = [processor.id_to_piece(token_id) for token_id in range(self.vocab_size)]
         self.controls: Mapping[str, int] = {
-            processor.id_to_piece(token_id): token_id
-            for token_id in range(len(CONTROL_PIECES), self.vocab_size)
-            if processor.is_control(token_id)
+            piece: token_id
+            for token_id, piece in enumerate(self._pieces)
+            if processor.is_control(token_id) and token_id not in CONTROL_PIECES
         }
 
     @classmethod
@@ -213,15 +213,12 @@ class Tokenizer:
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the text of each list of ids, one line each, without control symbols."""
-        if len(token_ids) <= FEW_TEXTS:
-            texts = [self._processor.decode(ids) for ids in token_ids]
-        else:
-            texts = self._processor.decode(token_ids)
+        texts = (self._processor.decode(ids) if ids else "" for ids in token_ids)
         return [text.translate(_WRITTEN) for text in texts]
 
     def pieces(self, token_ids: list[int]) -> list[str]:
         """Return the piece of each id, control symbols included."""
-        return [self._processor.id_to_piece(token_id) for token_id in token_ids]
+        return [self._pieces[token_id] for token_id in token_ids]
 
     def source_pieces(self, token_ids: list[int]) -> list[str]:
         """Return the piece of each id of a source."""

@@ -96,7 +96,8 @@ class TranslationOptions:
     """`fp32`, `bf16`, or `auto`: `bf16` where it is faster, else `fp32`. By default `fp32` on a
     CPU, where no output then depends on the batch, and `auto` on a GPU."""
     batch_tokens: int | None = None
-    """Most source tokens per batch, padding counted; by default 2,048, and 16,384 on a GPU."""
+    """Most source tokens per batch, padding counted; by default 16,384 on a GPU, else 2,048 with
+    the engine `native` and 4,096 with `ctranslate2`."""
     workers: int | None = None
     """Batches translated in parallel, each by one thread; in float32 the number changes no output.
     By default one per thread of PyTorch's, and one on a GPU."""

@@ -113,7 +113,7 @@ class CTranslate2Engine:
     """
 
     def __init__(
-        self, trained: TrainedModel, device: torch.device, precision: str, workers: int
+        self, trained: TrainedModel, device: torch.device, precision: str, beam: int, workers: int
     ) -> None:
         try:
             import ctranslate2
@@ -145,8 +145,9 @@ class CTranslate2Engine:
                 inter_threads=workers,
                 intra_threads=1,
             )
-        # On a CPU, more sentences in a batch would be slower.
-        self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, 64)
+        # On a CPU, more hypotheses in a batch would be slower.
+        most = max(1, 256 // beam)
+        self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, most)
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
         self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}

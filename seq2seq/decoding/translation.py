@@ -1,5 +1,6 @@
 """The translation of a line: its candidates, joined from its segments' candidates."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -210,12 +211,12 @@ class OutputWarnings:
 
 def _digits(text: str) -> list[int]:
     """Return the digits of a text in any order: numbers may change places and separators."""
-    return sorted(unicodedata.digit(c) for c in text if c.isdecimal())
+    return sorted(map(unicodedata.digit, re.findall(r"\d", text)))
 
 
 def repeats(pieces: list[str]) -> bool:
     """Return whether the same one to eight pieces occur four times in a row."""
-    for size in range(1, 9):
+    for size in range(1, min(8, len(pieces) // 4) + 1):
         run = 0
         for i in range(size, len(pieces)):
             run = run + 1 if pieces[i] == pieces[i - size] else 0

@@ -27,7 +27,7 @@ from seq2seq.decoding.alignment import (
 )
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.glossary import Glossary
@@ -76,7 +76,8 @@ class Translator:
         on_cpu = self.device.type == "cpu"
         precision = options.precision or ("fp32" if on_cpu else "auto")
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
-        self.batch_tokens = options.batch_tokens or (2048 if on_cpu else 16_384)
+        tokens = 2048 if options.engine == "native" else 4096
+        self.batch_tokens = options.batch_tokens or (tokens if on_cpu else 16_384)
         self._default_search = default_search([one.search for one in together])
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
@@ -84,13 +85,16 @@ class Translator:
 
         terms = options.glossary
         self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
+        search = options.search or self._default_search
         self.engine: NativeEngine | CTranslate2Engine
         if options.engine == "ctranslate2":
             if len(together) > 1:
                 raise UserError(
                     "engine ctranslate2 can't run an ensemble: choose the engine native"
                 )
-            self.engine = CTranslate2Engine(together[0], self.device, precision, self.workers)
+            assert isinstance(search, SearchConfig)
+            beam, workers = search.beam_size, self.workers
+            self.engine = CTranslate2Engine(together[0], self.device, precision, beam, workers)
             # Of alignments, the probabilities of given translations, and attention.
             precision = "fp32" if precision == "fp32" else "auto"
         compute = Compute(self.device, choose_precision(precision, self.device))
@@ -100,7 +104,6 @@ class Translator:
             for one in together
         ]
         if options.engine == "native":
-            search = options.search or self._default_search
             kernels = kernels or TranslationKernels()
             self.engine = NativeEngine(
                 self.models, compute, kernels, search, self.workers, self.glossary
