@@ -5,6 +5,7 @@ Readers find what their format says; this finds the rest, in the strings of any 
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice, pairwise
 
 from seq2seq.documents.document import Kind, Mark, Text, write_text
 from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
@@ -111,20 +112,20 @@ def _find_branches(text: Text) -> Iterator[str | Mark]:
     """Make marks of what stands around the branches of ICU's plurals, and of `#` in them."""
     message = "".join(part if isinstance(part, str) else "\0" for part in text)
     texts = find_icu_texts(message) if is_icu(message) else []
-    if not texts:
+    spans = pairwise([0, *chain(*texts), len(message)])
+    between = [message[start:end] for start, end in islice(spans, 0, None, 2)]
+    if not texts or "\0" in "".join(between):
         yield from text
         return
     marks = (part for part in text if isinstance(part, Mark))
-    done = 0
-    for start, end in [*texts, (len(message), len(message))]:
-        if start > done:
-            yield _Branches(message[done:start])
+    for before, (start, end) in zip(between, [*texts, (0, 0)], strict=True):
+        if before:
+            yield _Branches(before)
         for piece in re.split(f"(\0|{HASH})", message[start:end]):
             if piece == "\0":
                 yield next(marks, piece)
             else:
                 yield Found(piece, "word") if re.fullmatch(HASH, piece) else piece
-        done = end
 
 
 def as_strings(parts: Iterable[str | Mark]) -> Text:

@@ -64,6 +64,10 @@ def test_placeholders_are_found_by_their_looks(text: str, words: list[str]) -> N
         (("&Open R&D &amp; a _File '_B' _c",), "alone alone"),
         (("<p>a <b>c</b></p><hr>",), "alone open close alone alone"),
         (("{1>a<1} {b>c<b} {2}",), "open close open close word"),
+        (
+            ("{n, plural, one {a ", Mark("<x/>"), "} ", Mark("<y/>"), "other {b}}"),
+            "alone alone word",
+        ),
         (("{% if a %}b{# c #} <%= d %>{{#e}}f{{/e}}{{ g }}",), "alone " * 5 + "word"),
     ],
 )
