@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from seq2seq.documents.document import Mark, Slot
 from seq2seq.documents.spans import ENTITY, Piece, in_place, one_line, read_pieces, tag_piece
 
-# <b>, </0> and &nbsp;, and the options that a line of help begins with
+# <b>, </0>, <_:a-1/> and &nbsp;, and the options that a line of help begins with
 _MARKUP = (
-    rf"</?(?:[A-Za-z][^<>]*+|\d+/?)>|{ENTITY}"
+    rf"</?(?:[A-Za-z_][^<>]*+|\d+/?)>|{ENTITY}"
     r"|(?m:^) *--?[\w?]\S*(?:,? \S+){0,2}? {2,}(?=\S)"
 )
 # The key of a menu: `_Open` and `E_xit` of GTK, `&Open` of Qt; not `file_name`, `A & B` or `AT&T`

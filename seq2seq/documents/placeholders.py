@@ -9,8 +9,7 @@ from itertools import chain, islice, pairwise
 
 from seq2seq.documents.document import Kind, Mark, Text, write_text
 from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
-from seq2seq.documents.placement import UNSPACED
-from seq2seq.documents.shown import ends_word
+from seq2seq.documents.shown import are_words
 from seq2seq.documents.spans import VOID
 
 _FOUND = re.compile(
@@ -43,7 +42,7 @@ _FOUND = re.compile(
       )
     )
   | (?:\{(?=\w+>)|<(?=\w+\})) (?P<phrase>\w+) [>}]  # {1>...<1}
-  | </? (?P<name>[a-zA-Z][\w.:-]*) [^<>]* >
+  | </? (?P<name>[a-zA-Z_][\w.:-]*|\d+(?=/?>)) [^<>]* >
     """,
     re.VERBOSE,
 )
@@ -171,7 +170,7 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
                 last = ""
             depth += {"open": 1, "close": -1}.get(part.kind, 0)
         else:
-            if cut and ends_word(last[-1:]) and re.match(rf"[^\W_{UNSPACED}]", part):
+            if cut and are_words(last, part):
                 yield tuple(parts[:cut])
                 del parts[:cut]
             last, cut = part, 0

@@ -14,10 +14,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from seq2seq.documents.document import Mark, Text
-from seq2seq.documents.shown import STOPS, Atom, Pair, Shown
+from seq2seq.documents.shown import STOPS, UNSPACED, Atom, Pair, Shown
 
-# Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
 _UNIT = re.compile(rf"{_LETTER}+(?:['’.-]{_LETTER}+)*|\S")
 _NEAR = 8  # units within which a pair looks for a word if none comes from its text

@@ -1,11 +1,14 @@
 """A text as the model sees it: without its marks, whose places are kept."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from seq2seq.documents.document import Mark, Text
 
+# Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 STOPS = frozenset(".!?…,;:。！？、，；：؟،؛।")
 _MAX_DEPTH = 100  # marks of a text in which pairs are deeper move by themselves, in their order
 
@@ -99,6 +102,8 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             if not words:
                 continue
         elif nested and part.kind == "open":
+            before = text[index - 1]
+            hidden = hidden or (isinstance(before, Mark) and before.kind == "close")
             within[-1].items.append(pair := Pair(part, len(line)))
             within.append(pair)
             opened.append((index, blank))
@@ -106,7 +111,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
         elif nested and part.kind == "close":
             pair, (start, before) = within.pop(), opened.pop()
             # A number that touches a word is no part of it: `word<sup>1</sup>`.
-            if line[pair.start :].isdigit() and ends_word(line[pair.start - 1 : pair.start]):
+            if line[pair.start :].isdigit() and _ends_word(line[pair.start - 1 : pair.start]):
                 line = line[: pair.start]
             pair.end, pair.after = len(line), part
             if pair.start == pair.end:
@@ -121,7 +126,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
         if words:
             if not line or (hidden and words[0] in STOPS):
                 space = ""
-            elif hidden and not space and ends_word(line[-1]) and words[0].isalnum():
+            elif hidden and not space and are_words(line, words):
                 space = " "  # what is not shown, such as an end of a line, stood between two words
             line += space + words
             space = ""
@@ -144,6 +149,10 @@ def _are_pairs_nested(text: Text) -> bool:
     return min(depths) == depths[-1] == 0 and max(depths) <= _MAX_DEPTH
 
 
-def ends_word(character: str) -> bool:
-    """Tell whether it may be the end of a word or a sentence."""
+def are_words(before: str, after: str) -> bool:
+    """Tell whether two strings, if they touch, would be one word of a language with spaces."""
+    return _ends_word(before[-1:]) and bool(re.match(rf"[^\W_{UNSPACED}]", after))
+
+
+def _ends_word(character: str) -> bool:
     return character.isalnum() or character in STOPS

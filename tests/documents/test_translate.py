@@ -64,6 +64,7 @@ def test_placeholders_are_found_by_their_looks(text: str, words: list[str]) -> N
         (("&Open R&D &amp; a _File '_B' _c",), "alone alone"),
         (("<p>a <b>c</b></p><hr>",), "alone open close alone alone"),
         (("{1>a<1} {b>c<b} {2}",), "open close open close word"),
+        (("<0>a</0> <_:b-1/> <3 4>",), "open close alone"),
         (
             ("{n, plural, one {a ", Mark("<x/>"), "} ", Mark("<y/>"), "other {b}}"),
             "alone alone word",
@@ -96,6 +97,7 @@ def test_lines_of_a_text_are_translated_by_themselves() -> None:
         ("A\tdog (*.a);;Cat", ["A", "dog Tom", "Cat"]),
         ("Has {n, plural, =1 {one # {x}} other {{s, select, a {he}}}} it",
          ["Has", "one 100 Tom", "he", "it"]),
+        ("<q><b>Ctrl</b><b>S</b></q> it", ["Ctrl S it"]),
         ("H<sub>2</sub>O, word<sup><a>1</a></sup>.", ["H O, word."]),
     ],
 )  # fmt: skip
