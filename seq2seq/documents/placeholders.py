@@ -10,7 +10,7 @@ from itertools import chain, islice, pairwise
 from seq2seq.documents.document import Kind, Mark, Text, write_text
 from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
 from seq2seq.documents.shown import are_words
-from seq2seq.documents.spans import VOID
+from seq2seq.documents.spans import BLOCK, UNPAIRED
 
 _FOUND = re.compile(
     r"""
@@ -54,7 +54,7 @@ _UNNUMBERED = re.compile(
 _BREAK = re.compile(
     r"(?:<w:r>(?:<w:rPr>.*</w:rPr>)?|<ph\b[^>]*>)?"
     r"(?:<|&lt;)(?:\w+:)?(?:(?:line-)?br(?:eak)?|cr|tab)\b"
-    r"|</?(?:p|div|[uod]l|li|d[dt]|h[1-6r]|t(?:able|head|body|[rdh])|html|body|blockquote)[\s/>]"
+    rf"|{BLOCK}"
     r'|<(?:x|ph)\b[^>]*\b(?:ctype="lb"|equiv="LINE_BREAK")|\\[nt]\Z'
 )
 # Of a message with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
@@ -100,7 +100,7 @@ def find_placeholders(text: Text) -> Text:
                     start, _, opening = opened.pop()
                     parts[start] = Found(opening, "open")
                     kind = "close"
-            elif name and not (raw.endswith("/>") or name.lower() in VOID or _BREAK.match(raw)):
+            elif name and not UNPAIRED.match(raw):
                 opened.append((len(parts), name, raw))
             parts.append(Found(raw, kind))
         parts.append(part[done:])

@@ -114,6 +114,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             if line[pair.start :].isdigit() and _ends_word(line[pair.start - 1 : pair.start]):
                 line = line[: pair.start]
             pair.end, pair.after = len(line), part
+            hidden = hidden or line[-1:] in STOPS
             if pair.start == pair.end:
                 last = Atom(text[start : index + 1], "", pair.start, pair.end, bool(before))
                 within[-1].items[-1] = last

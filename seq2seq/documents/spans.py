@@ -11,7 +11,10 @@ from seq2seq.documents.document import Kind, Mark, Slot, Text, write_text
 LINE_END = re.compile(r"\r\n|\r|\n")
 # To many programs, these end a line.
 _ENDS_A_LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-VOID = frozenset(["br", "hr", "img", "input", "wbr"])
+_BLOCKS = "p div ul ol dl li dt dd h[1-6] table thead tbody tr t[dh] html body blockquote hr br"
+BLOCK = rf"(?i:</?(?:{_BLOCKS.replace(' ', '|')})(?=[\s/>]))"
+"""The tags of HTML that end a text; they are no pairs, as others may lack their ends."""
+UNPAIRED = re.compile(rf"{BLOCK}|(?i:</?(?:img|input|wbr)(?=[\s/>]))|[\s\S]*/>\Z")
 ENTITY = r"&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
 
@@ -31,7 +34,7 @@ def tag_piece(start: int, end: int, raw: str) -> Piece:
     """Return the piece of a tag as HTML writes them, such as `<b>`, `</b>` or `<br/>`."""
     name = re.split(r"[\s.<>/]", raw.lstrip("</"), maxsplit=1)[0]
     kind: Kind = "close" if raw.startswith("</") else "open"
-    if raw.endswith("/>") or name.lower() in VOID:
+    if UNPAIRED.match(raw):
         kind = "alone"
     return Piece(start, end, Mark(raw, kind), f"<{name}>")
 

@@ -206,6 +206,8 @@ def test_json_values_are_found_by_their_places() -> None:
     words = [part.raw for part in document.texts[-1] if isinstance(part, Mark)]
     assert words == ["$t(title)", "@:nested.list", "{'@'}", "{ n }", ":name:", "$1"]
     assert_unchanged(document)
+    [text] = read_json('["<ul><li>A</li><LI>B <b>c</b></LI></ul>"]', LANGUAGES).texts
+    assert [m.kind for m in text if isinstance(m, Mark)] == ["alone", "alone", "open", "close"]
     described = '{"a": {"message": "A dog", "description": "b", "placeholders": {"c": "d"}}}'
     assert strings(read_json(described, LANGUAGES)) == ["A dog"]
 

@@ -98,6 +98,7 @@ def test_lines_of_a_text_are_translated_by_themselves() -> None:
         ("Has {n, plural, =1 {one # {x}} other {{s, select, a {he}}}} it",
          ["Has", "one 100 Tom", "he", "it"]),
         ("<q><b>Ctrl</b><b>S</b></q> it", ["Ctrl S it"]),
+        ("<b>Stop!</b>It", ["Stop! It"]),
         ("H<sub>2</sub>O, word<sup><a>1</a></sup>.", ["H O, word."]),
     ],
 )  # fmt: skip
