@@ -30,7 +30,7 @@ _ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 # All that XML 1.0 can't contain, even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
-_LINE_END = re.compile(r"([ \t]*\r?\n[ \t\r\n]*)")
+_LINE_END = re.compile(r"((?:(?<![ \t])[ \t]+)?+\r?\n[ \t\r\n]*)")
 _OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;)")
 
 Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]

@@ -98,7 +98,8 @@ def test_marks_that_belong_together_are_a_pair_only_if_they_are_nested() -> None
     assert kinds == ["open", "alone", "close", "alone", "open", "alone", "close", "alone"]
 
 
-def test_pairing_takes_linear_time() -> None:
+def test_pairing_and_white_space_take_linear_time() -> None:
+    assert len(read(f"<r>a{' ' * 1_000_000}b</r>")) == 1
     count = 30_000
     parts: list[tuple[str | Mark, Role]] = [(Mark("<"), ("open", i)) for i in range(count)]
     parts += [(Mark(">"), ("close", i)) for i in range(count)]
