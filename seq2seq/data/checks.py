@@ -194,7 +194,10 @@ def _digest(pair: tuple[str, ...]) -> bytes:
 
 def different(digests: bytes | bytearray) -> NDArray[np.uint64]:
     """Return each digest once, sorted."""
-    return np.unique(np.frombuffer(digests, np.uint64))
+    ordered = np.sort(np.frombuffer(digests, np.uint64))
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]  # np.unique would hash, in ten times the time
 
 
 def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.uint64]) -> list[str]:

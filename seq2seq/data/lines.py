@@ -116,7 +116,7 @@ def read_text_lines(path: str | Path) -> Generator[str]:
 def decode_leniently(raw: bytes) -> tuple[str, bool]:
     """Decode any bytes, and say whether any, not UTF-8 or NUL, was replaced by U+FFFD."""
     text = raw.decode(errors="replace").replace("\0", "\ufffd")
-    return text, text.encode() != raw
+    return text, "\ufffd" in text and text.encode() != raw
 
 
 def why_not_text(raw: bytes) -> str:
