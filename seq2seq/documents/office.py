@@ -80,7 +80,7 @@ def read_archive(
     """Read the parts of an archive that `is_part` names, if it has one that is `needed`."""
     archive = Archive(content)
     if not any(map(needed.fullmatch, archive.names)):
-        raise UserError(f"the archive has no {needed.pattern}: it is no document of this format")
+        raise UserError("the archive has no main part: it is no document of this format")
     manifest = "META-INF/manifest.xml"
     if manifest in archive.names and b"encryption-data" in archive.read(manifest):
         raise UserError("the document is encrypted: save it without a password first")
