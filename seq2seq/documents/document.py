@@ -15,8 +15,8 @@ class Mark(NamedTuple):
     raw: str
     """As it stands in the file."""
     kind: Kind = "alone"
-    """Marks that open and close are balanced within a text; others are alone. A `word` is shown to
-    readers as some word, such as a name or a number; in strings, placeholders are found later."""
+    """`open` and `close` are balanced within a text. A `word` stands for a word, such as a name or
+    a number. Placeholders in strings are found later, by `find_placeholders`."""
 
 
 Text = tuple[str | Mark, ...]

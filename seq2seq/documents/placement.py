@@ -1,9 +1,9 @@
-"""Marks in a translation: around, before or after the words that they stood at in the source.
+"""The marks of a source in its translation: around, before or after the same words.
 
-A translation is a row of units: words, and signs. Links say from which word of the source a unit
-comes. A pair of marks goes around the units that come from its text, and any other mark beside the
-unit that comes from its neighbour. Each mark is there once, nested as it was. Pairs side by side
-may swap, and so may words such as `{name}`, but no other marks.
+A translation is a sequence of units: words and symbols. A link says from which word of the source a
+unit comes. A pair of marks goes around the units that come from its text, and any other mark beside
+the unit that comes from its neighbour. Each mark is there once, nested as it was. Adjacent pairs
+may swap, and so may words such as `{name}`; other marks keep their order.
 """
 
 import re
@@ -31,7 +31,7 @@ class Link(NamedTuple):
 
 
 def place(shown: Shown, target: str, links: Sequence[Link]) -> Text:
-    """Put the marks of a text into its translation."""
+    """Put the marks of a text into its translation `target`, by links of `shown.line` with it."""
     writer = _Writer(shown, target, links)
     writer.write(shown.root, 0, len(writer.units))
     return tuple(filter(None, writer.parts))
@@ -120,7 +120,7 @@ class _Writer:
     def _arrange(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
         """Find where the items of a pair go, if its own units are from `low` to `high`.
 
-        They are in the order of these places; only pairs, and words at their stand-ins, have ends.
+        Return (start, end, item), sorted. Only pairs, and words at their stand-ins, have ends.
         """
         spans = self._find_spans(pair, low, high)
         taken = {unit for span in spans.values() for unit in range(*span)}
@@ -178,9 +178,9 @@ class _Writer:
         return spans
 
     def _find_rows(self, pairs: Sequence[Pair], low: int, high: int) -> dict[Pair, Span]:
-        """For each of the pairs, find the row of units with most that come from its text.
+        """For each of the pairs, find the run of units that has most from its text.
 
-        Those from the text around the pairs count against it, and it ends at another pair's.
+        A unit from the text around the pairs counts -1, and one of another pair ends a run.
         """
         starts = [one.start for one in pairs]
         spans: dict[Pair, Span] = {}
@@ -202,7 +202,7 @@ class _Writer:
         return spans
 
     def _find_place(self, item: Pair | Atom, pair: Pair, low: int, high: int) -> int:
-        """Find the place beside the unit that comes from a neighbour."""
+        """Find the unit before which an item goes, by those that come from its neighbours."""
         if pair.has_at_edge(item):
             return low if item.end <= pair.start else high
         following = bisect_left(self.order, (item.end, 0))

@@ -10,7 +10,7 @@ from seq2seq.documents.document import Mark, Text
 # Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 STOPS = frozenset(".!?…,;:。！？、，；：؟،؛।")
-_MAX_DEPTH = 100  # marks of a text in which pairs are deeper move by themselves, in their order
+_MAX_DEPTH = 100  # if its pairs are deeper, the marks of a text are placed one by one, in order
 
 
 @dataclass(eq=False)
@@ -21,13 +21,13 @@ class Atom:
     stand_in: str
     start: int
     end: int
-    """Where it is in the line; there is something between only with a stand-in."""
+    """Where it is in the line; `start` and `end` differ only if it has a stand-in."""
     space_before: bool
     space_after: bool = False
 
     @property
     def is_word(self) -> bool:
-        """Whether it may change places with others."""
+        """Whether it is of the kind `word`, which may change places with others."""
         return isinstance(self.parts[0], Mark) and self.parts[0].kind == "word"
 
 

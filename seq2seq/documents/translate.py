@@ -24,10 +24,10 @@ _NUMBER = re.compile(r"#|%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|coun
 
 
 class Plan:
-    """What is to be translated for some texts, and then the texts in the other language.
+    """Texts on their way through a model.
 
-    Whoever has the model translates `lines`, and what `take` asks for, until it asks for nothing;
-    then aligns the `pairs`.
+    Translate `lines` and give the translations to `take`; translate what it returns, until it
+    returns nothing. Then align `pairs()`, and give the alignments to `place`.
     """
 
     def __init__(self, texts: Sequence[Text], *, placeholders: bool = True) -> None:
@@ -55,7 +55,7 @@ class Plan:
     def take(self, translations: Sequence[Translation]) -> list[str]:
         """Take the translations of the lines asked for; return lines to be translated again.
 
-        A line is asked for without its stand-ins if its translation lacks one, or swaps unnumbered.
+        These have no stand-ins: the translation lacks or repeats one, or swaps `%s` and `%d`.
         """
         for i, translation in zip(self._asked, translations, strict=True):
             self.translations[i] = translation
@@ -74,7 +74,7 @@ class Plan:
         )
 
     def pairs(self, rank: int = 0) -> list[tuple[str, Translation | str]]:
-        """Return the lines and their candidates of a rank whose words are to be aligned."""
+        """Return the lines whose words are to be aligned, each with one of its candidates."""
         return [
             (self._shown[i].line, self._target(i, rank) if rank else translation)
             for i, translation in enumerate(self.translations)

@@ -204,7 +204,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
     [
         (b"\xd0\xcf\x11\xe0", "not a ZIP archive"),
         (GOOD[:-20], "not a ZIP archive"),
-        (archive(("a", "b")), "no word/document"),
+        (archive(("a", "b")), "no main part"),
         (archive(("word/document.xml", ""), ("../a", "")), "lies outside it"),
         (archive(("word/document.xml", ""), ("word/document.xml", "")), "two members of one name"),
         (archive(("word/document.xml", "<!DOCTYPE a><a/>")), "it has a DOCTYPE"),
