@@ -76,7 +76,7 @@ def prepare(
 ) -> PreparedData:
     """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
 
-    Memory grows with the validation split, the tokenizer's sample and, by some 45 bytes a pair, the
+    Memory grows with the validation split, the tokenizer's sample and, by some 55 bytes a pair, the
     training split. `tokenizer` is that of a trained model; without it, one is learned.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
