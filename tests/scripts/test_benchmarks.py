@@ -29,7 +29,7 @@ def test_a_translation_is_measured_for_each_system(
     (tmp_path / "text").write_text("\n".join(sentences[:4]))
     words = ["--model", tmp_path / "model", "--source", tmp_path / "text", "--reference"]
     words += [tmp_path / "text", "--rounds", "1", "--single", "2", "--beam", "2", "--only"]
-    systems = ["ours, fp32, 1 worker", "CTranslate2, int8, 2 x 1, 16 a batch"]
+    systems = ["ours, fp32, 1 worker", "CTranslate2, int8, 2 x 1, 32 a batch"]
     _, *found = rows("decoding.py", *words, *systems)
     assert [row[0] for row in found] == systems
     for _, speed, spread, *_ in found:
