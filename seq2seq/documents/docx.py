@@ -15,7 +15,7 @@ _DOCX_PARTS = re.compile(
     r"|charts/chart\d*|diagrams/(data|drawing)\d*)\.xml",
     re.ASCII,
 )
-_MAIN = re.compile(r"word/document\d*.xml")
+_MAIN = re.compile(r"word/document\d*\.xml")
 _NAMESPACES = "http://(?:schemas.openxmlformats.org/{0}/2006|purl.oclc.org/ooxml/{0})/main"
 _WORD, _DRAWING = (
     re.compile(rf"\sxmlns:([\w.-]+)\s*=\s*[\"']{_NAMESPACES.format(name)}[\"']")
@@ -39,7 +39,7 @@ def read_docx(content: bytes, _languages: Languages) -> File:
 
     Deleted text, codes of fields and formulas stay as they are.
     """
-    return read_archive(content, _MAIN, _DOCX_PARTS.fullmatch, _docx_slots)
+    return read_archive(content, _MAIN.fullmatch, _DOCX_PARTS.fullmatch, _docx_slots)
 
 
 def _docx_slots(root: Element) -> Iterator[Slot]:

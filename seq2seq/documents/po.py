@@ -56,8 +56,8 @@ class _Entry:
 def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Document:
     """Find the entries without a translation and, with `fuzzy`, the fuzzy ones.
 
-    A filled entry is marked as fuzzy: a person has yet to check it. `msgattrib --clear-fuzzy`
-    removes the marks, and `msgfmt --use-fuzzy` ignores them. The header and obsolete entries stay.
+    Filled entries become fuzzy, since nobody has checked them. `msgattrib --clear-fuzzy` removes
+    the marks, and `msgfmt --use-fuzzy` ignores them. The header and obsolete entries stay.
     The first form of a plural is translated from the singular, and the others from the plural.
     """
     slots: list[Slot] = []
