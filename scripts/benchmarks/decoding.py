@@ -149,6 +149,7 @@ def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
         workers=system.workers,
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
         engine=system.engine,
+        scores=False,
     )
     translator = Translator(
         trained, options, TranslationKernels(**dict.fromkeys(system.without, False))

@@ -167,6 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.nbest is not None and arguments.scores:
         raise UsageError("--nbest writes the scores already: remove --scores")
+    arguments.scores |= arguments.nbest is not None
     if arguments.resume and (arguments.output == "-" or arguments.interactive):
         raise UsageError("--resume continues a file: add -o FILE, and remove --interactive")
     if arguments.resume and arguments.alignments is not None:
@@ -372,10 +373,10 @@ def _chunk_output(
 def _format(
     number: int, translation: "Translation", arguments: argparse.Namespace, end: str
 ) -> str:
-    if not arguments.scores and arguments.nbest is None:
+    if not arguments.scores:
         return translation.text + end
     # Byte pieces can produce a tab, which would begin another column.
     columns = [(c.score, c.text.replace("\t", " ")) for c in translation.candidates] or [(0.0, "")]
-    if arguments.scores:
+    if arguments.nbest is None:
         return f"{translation.score:.6f}\t{columns[0][1]}{end}"
     return "".join(f"{number}\t{text}\t{score:.6f}{end}" for score, text in columns)

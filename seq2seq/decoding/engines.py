@@ -109,11 +109,17 @@ class CTranslate2Engine:
     """Searches with CTranslate2; calls from several threads run in parallel.
 
     It loads a GPU's libraries when it searches first, so that only then their absence is an error.
-    Each of `workers` searches has one thread.
+    Each of `workers` searches has one thread. Without `scores`, those of greedy search are NaN.
     """
 
     def __init__(
-        self, trained: TrainedModel, device: torch.device, precision: str, beam: int, workers: int
+        self,
+        trained: TrainedModel,
+        device: torch.device,
+        precision: str,
+        beam: int,
+        workers: int,
+        scores: bool,
     ) -> None:
         try:
             import ctranslate2
@@ -134,6 +140,8 @@ class CTranslate2Engine:
             raise UserError(
                 f"precision {precision!r} is not possible with engine ctranslate2 here: choose auto"
             )
+        if not all(weight.isfinite().all() for weight in trained.model.parameters()):
+            raise nan_error()
         files = ctranslate2_files(trained)
         with _errors_as_user_errors():
             self._translator = ctranslate2.Translator(
@@ -145,9 +153,10 @@ class CTranslate2Engine:
                 inter_threads=workers,
                 intra_threads=1,
             )
-        # On a CPU, more hypotheses in a batch would be slower.
-        most = max(1, 256 // beam)
+        # On a CPU, more hypotheses in a batch would be slower, or more sentences in int8.
+        most = min(64 if compute_type == "int8" else 256, max(1, 256 // beam))
         self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, most)
+        self._scores = scores or beam > 1  # by which hypotheses are ordered
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
         self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}
@@ -190,13 +199,15 @@ class CTranslate2Engine:
                 min_decoding_length=0,
                 max_input_length=0,
                 suppress_sequences=self._suppressed,
-                return_scores=True,
+                return_scores=self._scores,
             )
         return results
 
     def _cut(self, pieces: list[str], segment: Segment, config: SearchConfig) -> Any:
         """Cut an output at the maximum length of its segment, and score what is left."""
         pieces = pieces[: segment.max_length]
+        if not self._scores:
+            return SimpleNamespace(hypotheses=[pieces], scores=[])
         source = self._tokenizer.source_pieces(segment.source_ids[:-1])
         with _errors_as_user_errors():
             log_probabilities = self._translator.score_batch([source], [pieces])[0].log_probs
@@ -206,9 +217,7 @@ class CTranslate2Engine:
 
     def _hypotheses(self, result: Any, max_length: int, config: SearchConfig) -> list[Hypothesis]:
         found: dict[tuple[int, ...], Hypothesis] = {}
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            if math.isnan(score):
-                raise nan_error()
+        for pieces, score in zip(result.hypotheses, result.scores or [math.nan], strict=True):
             length = len(pieces)
             if length > max_length:
                 continue

@@ -93,8 +93,14 @@ class Translator:
                     "engine ctranslate2 can't run an ensemble: choose the engine native"
                 )
             assert isinstance(search, SearchConfig)
-            beam, workers = search.beam_size, self.workers
-            self.engine = CTranslate2Engine(together[0], self.device, precision, beam, workers)
+            self.engine = CTranslate2Engine(
+                together[0],
+                self.device,
+                precision,
+                search.beam_size,
+                self.workers,
+                scores=options.scores,
+            )
             # Of alignments, the probabilities of given translations, and attention.
             precision = "fp32" if precision == "fp32" else "auto"
         compute = Compute(self.device, choose_precision(precision, self.device))

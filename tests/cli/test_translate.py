@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from tests.cli.conftest import Terminal
 
@@ -272,3 +272,11 @@ def test_the_engine_ctranslate2_says_what_differs_and_translates(
     expected = [one.text for one in translator.translate_stream(source)]
     assert result.out.splitlines() == expected
     assert result.err.count("engine ctranslate2: ") == 1
+    greedy = ["translate", "--model", trained, "-i", path, "--engine", "ctranslate2", "--beam", "1"]
+    search = SearchConfig(beam_size=1, alpha=translator.search.alpha)
+    translator = Translator.load(trained, TranslationOptions(engine="ctranslate2", search=search))
+    found = [(f"{one.score:.6f}", one.text) for one in translator.translate_stream(source)]
+    lines = seq2seq(*greedy, "--scores").out.splitlines()
+    assert [tuple(line.split("\t")) for line in lines] == found
+    lines = seq2seq(*greedy, "--nbest", "1").out.splitlines()
+    assert [tuple(line.split("\t")[:0:-1]) for line in lines] == found

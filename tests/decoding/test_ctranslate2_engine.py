@@ -126,6 +126,29 @@ def test_no_candidate_of_a_beam_is_longer_than_its_source_allows(
         assert max(lengths) <= segment.max_length
 
 
+def test_without_scores_greedy_outputs_are_equal_and_a_beam_has_them_all_the_same(
+    trained: TrainedModel, sentences: list[str]
+) -> None:
+    lines = ["a", *sentences[:4], "the sea " * 6]
+    for beam_size in (1, 4):
+        search = SearchConfig(beam_size=beam_size, max_extra_tokens=1)
+        (_, scored), (_, bare) = (
+            both(trained, search, batch_tokens=1000, scores=scores) for scores in (True, False)
+        )
+        for one, other in zip(scored.translate(lines), bare.translate(lines), strict=True):
+            assert other.text == one.text
+            assert other.candidates[0].truncated == one.candidates[0].truncated
+            assert math.isnan(other.score) if beam_size == 1 else other.score == one.score
+
+
+def test_a_model_that_predicts_nan_is_refused_when_it_is_opened(make_trained: MakeTrained) -> None:
+    trained = make_trained(seed=3)
+    with torch.no_grad():
+        trained.model.decoder.layers[-1].feed_forward_norm.bias[0] = math.nan
+    with pytest.raises(UserError, match="the model predicts NaN"):
+        both(trained)
+
+
 def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
     lines, prefixes = ["a child", "the sea", "a man"], ["the woman", "", "a "]
     ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=9))
