@@ -2,6 +2,8 @@
 
 import argparse
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -47,21 +49,24 @@ def check_options(arguments: argparse.Namespace) -> None:
     arguments.sentences = True
 
 
-def translate_document(
+def translate_documents(
     arguments: argparse.Namespace, translator: "Translator", chosen: str, bar: "tqdm[NoReturn]"
 ) -> "OutputWarnings":
-    """Translate a document."""
-    name = file_name(arguments.input)
+    """Translate a document of the format `chosen`, or if that is empty, a folder."""
+    translate = partial(_translate, arguments, translator, bar)
+    if not chosen:
+        return _translate_folder(arguments, translate)
     with open_input(arguments.input) as source:
-        content, warnings = _translate(arguments, name, source, translator, chosen, bar)
+        content, warnings = translate(file_name(arguments.input), source, chosen)
     with open_output(arguments.output) as output:
         output.write(content)
         output.flush()
     return warnings
 
 
-def translate_folder(
-    arguments: argparse.Namespace, translator: "Translator", bar: "tqdm[NoReturn]"
+def _translate_folder(
+    arguments: argparse.Namespace,
+    translate: "Callable[[str, BinaryIO, str], tuple[bytes, OutputWarnings]]",
 ) -> "OutputWarnings":
     """Translate the documents in a folder and its folders, and copy all other files."""
     from seq2seq.decoding.translation import OutputWarnings
@@ -79,7 +84,7 @@ def translate_folder(
         try:
             if chosen:
                 with path.open("rb") as source:
-                    content, its = _translate(arguments, str(path), source, translator, chosen, bar)
+                    content, its = translate(str(path), source, chosen)
                 write_file(target, content)
                 shutil.copymode(path, target)
                 warnings += its
@@ -114,11 +119,11 @@ def check_folders(arguments: argparse.Namespace) -> None:
 
 def _translate(
     arguments: argparse.Namespace,
+    translator: "Translator",
+    bar: "tqdm[NoReturn]",
     name: str,
     source: BinaryIO,
-    translator: "Translator",
     chosen: str,
-    bar: "tqdm[NoReturn]",
 ) -> "tuple[bytes, OutputWarnings]":
     from seq2seq.documents.document import Languages
     from seq2seq.documents.formats import read_file

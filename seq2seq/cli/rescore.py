@@ -10,7 +10,7 @@ from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
     add_models_option,
-    translation_options,
+    load_translator,
 )
 
 if TYPE_CHECKING:
@@ -46,12 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     sources, targets = read_parallel(arguments.source, arguments.input)
 
     from seq2seq.decoding.scoring import TargetScore
-    from seq2seq.decoding.translator import Translator
-    from seq2seq.fast.process import retain_freed_memory
 
-    retain_freed_memory()
-    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
-    scores = translator.log_probabilities(sources, targets)
+    scores = load_translator(arguments).log_probabilities(sources, targets)
     total = TargetScore.total(scores)
     if arguments.json:
         result = _as_dict(total)

@@ -10,7 +10,7 @@ from seq2seq.cli.text import file_name, print_json, read_leniently, report
 from seq2seq.cli.translation_options import (
     add_models_option,
     add_search_options,
-    translation_options,
+    load_translator,
 )
 from seq2seq.errors import UsageError
 
@@ -206,13 +206,9 @@ def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[lis
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.decoding.translator import Translator
-    from seq2seq.fast.process import retain_freed_memory
     from seq2seq.reporting.sets import find_warnings
 
-    retain_freed_memory()
-    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
-    translations = translator.translate(lines)
+    translations = load_translator(arguments).translate(lines)
     report(str(find_warnings(lines, translations)[0]))
     return [translation.text for translation in translations]
 

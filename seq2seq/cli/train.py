@@ -80,7 +80,7 @@ def train(words: list[str]) -> int:
     # Makes Hydra raise its errors instead of printing them, so that they become one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Hydra takes its flags before or after all overrides, not among them.
-    overrides = [word for word in words if _is_override(word)]
+    overrides = [word for word in words if "=" in word and not word.startswith("-")]
     flags = [word for word in words if word not in overrides]
     multirun = bool({"-m", "--multirun"} & set(flags))
     register(overrides)
@@ -167,10 +167,6 @@ def _folder_names(overrides: list[str]) -> str:
     keys = {one.key_or_group: one.is_sweep_override() for one in parsed} | {"run_dir": False}
     fixed = [key for key, is_swept in keys.items() if not is_swept]
     return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
-
-
-def _is_override(word: str) -> bool:
-    return not word.startswith("-") and "=" in word
 
 
 def _resume_hint(config: Config) -> str | None:

@@ -18,8 +18,7 @@ from seq2seq.cli.documents import (
     check_folders,
     check_options,
     document_format,
-    translate_document,
-    translate_folder,
+    translate_documents,
 )
 from seq2seq.cli.main import rank_and_size
 from seq2seq.cli.text import (
@@ -35,6 +34,7 @@ from seq2seq.cli.translation_options import (
     add_models_option,
     add_sampling_options,
     add_search_options,
+    load_translator,
     translation_options,
 )
 from seq2seq.errors import UsageError, UserError
@@ -205,16 +205,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
-    from seq2seq.decoding.translator import Translator
-    from seq2seq.fast.process import retain_freed_memory
-
-    translator = Translator.load(arguments.model, translation_options(arguments, arguments.model))
-    retain_freed_memory()
+    translator = load_translator(arguments)
     with _progress_bar(arguments, " texts", hidden=False) as bar:
-        if chosen:
-            warnings = translate_document(arguments, translator, chosen, bar)
-        else:
-            warnings = translate_folder(arguments, translator, bar)
+        warnings = translate_documents(arguments, translator, chosen, bar)
     report(str(warnings))
     return 0
 

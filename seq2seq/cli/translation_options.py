@@ -14,6 +14,7 @@ from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+    from seq2seq.decoding.translator import Translator
 
 
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -116,36 +117,39 @@ def translation_options(
 
     The search that was tuned for the models `runs`, which translate together, is the default.
     """
+    from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+    from seq2seq.decoding.ensemble import saved_search
+
+    search: SearchConfig | SamplingConfig | None = None
     try:
-        return _translation_options(arguments, runs)
+        if "sample" in arguments and arguments.sample:
+            if arguments.beam_size is not None:
+                raise UsageError("--beam is for beam search: remove --beam or --sample")
+            search = SamplingConfig(**_given(arguments, SamplingConfig))
+        else:
+            for name in _SAMPLING if "sample" in arguments else ():
+                if getattr(arguments, name) is not None:
+                    option = _option(name)
+                    raise UsageError(f"{option} is for sampling: add --sample, or remove {option}")
+            if given := _given(arguments, SearchConfig):
+                search = replace(saved_search(runs), **given)
+        return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
     except UsageError as error:  # names fields, `beam_size=0`
         message = re.sub(r"(?<!\S)([a-z_]+)=", lambda name: _option(name[1]) + " ", str(error))
         raise UsageError(message) from None
 
 
+def load_translator(arguments: argparse.Namespace) -> "Translator":
+    """Load the models that a command line names, which translate together."""
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.fast.process import retain_freed_memory
+
+    retain_freed_memory()
+    return Translator.load(arguments.model, translation_options(arguments, arguments.model))
+
+
 def _option(field: str) -> str:
     return "--beam" if field == "beam_size" else "--" + field.replace("_", "-")
-
-
-def _translation_options(
-    arguments: argparse.Namespace, runs: Sequence[str]
-) -> "TranslationOptions":
-    from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
-    from seq2seq.decoding.ensemble import saved_search
-
-    search: SearchConfig | SamplingConfig | None = None
-    if "sample" in arguments and arguments.sample:
-        if arguments.beam_size is not None:
-            raise UsageError("--beam is for beam search: remove --beam or --sample")
-        search = SamplingConfig(**_given(arguments, SamplingConfig))
-    else:
-        for name in _SAMPLING if "sample" in arguments else ():
-            if getattr(arguments, name) is not None:
-                option = _option(name)
-                raise UsageError(f"{option} is for sampling: add --sample, or remove {option}")
-        if given := _given(arguments, SearchConfig):
-            search = replace(saved_search(runs), **given)
-    return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
 
 
 def _given(

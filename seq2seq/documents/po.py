@@ -158,24 +158,21 @@ def _read_entries(content: str) -> list[_Entry]:
         line = content[begin:end]
         bare = line.lstrip()
         has_target = any(name.startswith("msgstr") for name in entry.fields)
-        if bare.startswith("#"):
-            if has_target:
-                entries.append(entry)
-                entry = _Entry(number)
+        match = _LINE.fullmatch(line)
+        if not match and not bare.startswith("#"):
+            raise refuse(f"not a keyword with a string in quotes: {bare:.40}")
+        if has_target and (not match or match[1] in ("msgctxt", "msgid")):
+            entries.append(entry)
+            entry = _Entry(number)
+        if not match:  # a comment
             if bare.startswith(("#,", "#=")):
                 if entry.flags_at < 0 and bare.startswith("#,"):
                     entry.flags_at = begin + len(line) - len(bare) + 2
                 entry.flags += [flag.strip() for flag in bare[2:].split(",")]
             continue
-        match = _LINE.fullmatch(line)
-        if not match:
-            raise refuse(f"not a keyword with a string in quotes: {bare:.40}")
         if match[1]:
             key = match[1] if match[2] is None else f"{match[1]}[{int(match[2])}]"
-            if match[1] in ("msgctxt", "msgid") and (has_target or not entry.fields):
-                if has_target:
-                    entries.append(entry)
-                    entry = _Entry(number)
+            if not entry.fields:
                 entry.line = number
             ranks = [_KEYWORDS.index(name.partition("[")[0]) for name in entry.fields]
             rank = _KEYWORDS.index(match[1])

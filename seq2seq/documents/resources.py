@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16
@@ -58,9 +58,8 @@ def _android_slots(element: Element) -> Iterator[Slot]:
 
 def _divide(text: Text, parts: Callable[[str], Iterable[str | Mark]]) -> Text:
     """Put parts in place of each string of a text."""
-    return tuple(
-        part for piece in text for part in ([piece] if isinstance(piece, Mark) else parts(piece))
-    )
+    each = ([piece] if isinstance(piece, Mark) else parts(piece) for piece in text)
+    return tuple(filter(None, chain.from_iterable(each)))
 
 
 def _android_role(element: Element) -> Role:
@@ -74,15 +73,14 @@ def _android_parts(raw: str, cdata: bool) -> Iterator[str | Mark]:
         string += raw[done : found.start()]
         done = found.end()
         if found[2] in ("n", "t"):
-            yield from [string] if string else []
+            yield string
             yield Mark(found[0])
             string = ""
         elif found[1]:
             string += decode_utf_16(found[1])
         else:
             string += found[2] or ('"' if cdata else "")
-    string += raw[done:]
-    yield from [string] if string else []
+    yield string + raw[done:]
 
 
 def _android_escape(text: str) -> str:

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from html import unescape
 from typing import Literal
 from xml.parsers import expat
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text
+from seq2seq.documents.document import Kind, Mark, Slot, Text, write_text
 from seq2seq.errors import UserError
 
 # Beyond these, as libxml2 has them, a file is refused: no document needs more.
@@ -244,13 +244,9 @@ class Span:
         if text == self.text:
             return self.raw
         if self.cdata:
-            inside = "".join(part.raw if isinstance(part, Mark) else part for part in text)
-            inside = _FORBIDDEN.sub("", inside)
+            inside = _FORBIDDEN.sub("", write_text(text))
             return f"<![CDATA[{inside.replace(']]>', ']]]]><![CDATA[>')}]]>"
-        return "".join(
-            part.raw if isinstance(part, Mark) else escape(part, quotes=self.quotes)
-            for part in text
-        )
+        return write_text(text, partial(escape, quotes=self.quotes))
 
     def slot(self, start: int, end: int, before: str, after: str) -> Slot:
         """Write a translation from `start` to `end`, between two tags.

@@ -45,7 +45,7 @@ def curves_svg(curves: Mapping[str, Points]) -> str:
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_formatter(lambda value, _: _number(value))
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if abs(y) >= 1000 else f"{y:.3g}")
         content = io.StringIO()
         figure.savefig(
             content,
@@ -59,10 +59,6 @@ def curves_svg(curves: Mapping[str, Points]) -> str:
     for color, name in (names | {_INK: "--soft", _GRID: "--line"}).items():
         drawn = drawn.replace(color, f"var({name})")
     return drawn
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _thin(points: Points) -> list[tuple[float, float]]:
