@@ -47,29 +47,31 @@ _STYLE = r"\{ ?(?:[:#.]|[\w-]+=)[^{}\n]*+\}"
 _DESTINATION = r"(?:<[^<>\n]*+>|(?:[^()\s\\]|\\.|\((?:[^()\s\\]|\\.)*+\))*+)"
 _TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?"""
 _TARGET = rf"\(\s*+{_DESTINATION}{_TITLE}\s*+\)"
-_TOKEN = re.compile(
-    r"(?P<formula>\$\$[^$]++\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
-    r"|\\\((?=[^\\\n]*(?:[\^_=]|\\[A-Za-z]))(?:[^\\\n]|\\[^()\n])*+\\\))"
-    r"|(?P<escape>\\[!-/:-@\[-`{-~])"
-    rf"|(?P<outside>!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])?(?:{_STYLE})?"
-    rf"|\A\[(?:[ xX]|![A-Za-z-]+)\][+-]?(?=\s)|\A\[(?:TOC|toc)\]|\A(?:{_NOTE})"
-    r"|<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->|<\?(?:[^<?]|\?(?!>)|<(?!\?))*+\?>"
-    r"|<![A-Z][^<>]*+>|<!\[CDATA\[(?:[^\]<]|\](?!\]>)|<(?!!\[))*+\]\]>"
-    rf"|\{{\{{[<%][^{{}}]*+\}}\}}|\{{%[^%]*+%\}}|\{{/\*[\s\S]*?\*/\}}|{_STYLE})"
-    r"|(?P<word>(?<!`)(?:\{[\w:-]++\})?"  # code
-    rf"(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)(?:{_STYLE})?"
-    r"|<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"  # links that show their target
-    r"|(?:https?://|www\.)[^\s<>\]]*[^\s<>.,;:!?\"')\]*_~]"
-    r"|\{\{[^{}]*+\}\}|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\]"
-    r"|\+\+[\w+-]+\+\+|!?\[\[[^\[\]\n]++\]\]|\[-?@[^\[\]]++\]"  # of wikis and of pandoc
-    r"|\\[A-Za-z]++(?:\{[^{}\n]*+\})*+)"
-    r"|(?P<tag></?[A-Za-z][^<>]*+>)"
-    rf"|(?P<entity>{ENTITY})"
-    r"|(?P<open>\^?\[)"
-    rf"|(?P<close>\](?:{_TARGET}|\[[^\[\]]*+\])?(?:{_STYLE})?)"
-    r"|(?P<line>\n)"
-    r"|(?P<run>\*+|_+|~~)"
-)
+# What is not text as it stands; of those that fit, the first counts
+_FORMS = {
+    "formula": r"\$\$[^$]++\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
+    r"|\\\((?=[^\\\n]*(?:[\^_=]|\\[A-Za-z]))(?:[^\\\n]|\\[^()\n])*+\\\)",
+    "escape": r"\\[!-/:-@\[-`{-~]",
+    "picture": rf"!\[[^\[\]]*+\](?:{_TARGET}|\[[^\[\]]*+\])?(?:{_STYLE})?",
+    "start": rf"\A\[(?:[ xX]|![A-Za-z-]+)\][+-]?(?=\s)|\A\[(?:TOC|toc)\]|\A(?:{_NOTE})",
+    "comment": r"<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->|<\?(?:[^<?]|\?(?!>)|<(?!\?))*+\?>"
+    r"|<![A-Z][^<>]*+>|<!\[CDATA\[(?:[^\]<]|\](?!\]>)|<(?!!\[))*+\]\]>",
+    "command": r"\{\{[<%][^{}]*+\}\}|\{%[^%]*+%\}|\{/\*[\s\S]*?\*/\}",
+    "style": _STYLE,
+    "code": r"(?<!`)(?:\{[\w:-]++\})?"
+    rf"(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)(?:{_STYLE})?",
+    "address": r"<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"
+    r"|(?:https?://|www\.)[^\s<>\]]*[^\s<>.,;:!?\"')\]*_~]",
+    "name": r"\{\{[^{}]*+\}\}|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\]|\+\+[\w+-]+\+\+",
+    "reference": r"!?\[\[[^\[\]\n]++\]\]|\[-?@[^\[\]]++\]|\\[A-Za-z]++(?:\{[^{}\n]*+\})*+",
+    "tag": r"</?[A-Za-z][^<>]*+>",
+    "entity": ENTITY,
+    "open": r"\^?\[",
+    "close": rf"\](?:{_TARGET}|\[[^\[\]]*+\])?(?:{_STYLE})?",
+    "line": r"\n",
+    "run": r"\*+|_+|~~",
+}
+_TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()))
 # What would begin a block at the start of a line: a backslash goes before its last sign
 _BLOCK = re.compile(
     r"(?:[#+=-](?=[#+=-]*+(?:\s|\Z))|>|:(?=::)|!(?=!!)|\?(?=\?\?)|\d{1,9}[.)](?=\s|\Z))"
@@ -150,7 +152,7 @@ def _read(text: str) -> list[Piece]:
                 return Piece(*span, raw[1])
             case "entity":
                 return Piece(*span, html.unescape(raw))
-            case "outside":
+            case "picture" | "start" | "comment" | "command" | "style":
                 return Piece(*span, Mark(raw), "outside")
             case "open" | "close" as kind:
                 return Piece(*span, Mark(raw, kind), "[")

@@ -32,8 +32,21 @@ CALLS = [
     ("translate --model {model} -i {text} --prefix {two}", 1, "give one prefix per line"),
     ("translate --model {model} -i {text} --alignments -", 2, "needs a file of its own"),
     ("translate --model {model} -o x --alignments ./x", 2, "needs a file of its own"),
+    ("translate --model {model} -i {film} --nbest 2", 2, "--nbest is for lines of text: remove it"),
+    ("translate --model {model} -i {film} --scores", 2, "--scores is for lines"),
+    ("translate --model {model} -i {film} --interactive", 2, "--interactive is for lines"),
+    ("translate --model {model} -i {film} --prefix x", 2, "--prefix is for lines"),
+    ("translate --model {model} -i {film} --alignments x", 2, "--alignments is for lines"),
+    ("translate --model {model} -i {film} --format pdf", 2, "pdf: choose one of arb, ass, docx"),
+    ("translate --model {model} -i {text} --resume --alignments x -o y", 2, "remove --alignments"),
+    ("translate --model {model} -i {text} --resume -o -", 2, "--resume continues a file: add -o"),
+    ("translate --model {model} -i {text} --resume -o /dev/null", 1, "needs a file as output"),
     ("serve --model {model} --model {model} --glossary {text}", 2, "give one --model"),
     ("score -i {text}", 2, "-r/--reference -t/--test-set"),
+    ("score --model {model} -r {text}", 2, "give -s"),
+    ("score -i {text} -r {two} --compare {text}", 2, "named twice"),
+    ("score -i {text} -r {two} --paper --lowercase", 2, "cased"),
+    ("score -i {text} -t wmt141 -l en-de", 2, "no such test set"),
     ("rescore --model {model} -s - -i -", 2, "standard input can't be both texts"),
     ("rescore --model {model} -s {text} -i {two}", 1, "the texts must be parallel"),
     ("fidelity --model {model} model=big", 2, "remove the overrides"),
@@ -49,6 +62,9 @@ CALLS = [
     ("train training.max_stepz=1", 2, "training.max_stepz; did you mean training.max_steps?"),
     ("train model=smal", 2, "no such choice: model=smal; did you mean small?"),
     ("train model.num_heads=7", 2, "does not divide into 7 heads"),
+    ("train hparams_search=optuna", 2, "searches by several runs: add --multirun"),
+    ("train --multirun hydra/launcher=absent", 2, "not installed: pip install hydra-absent-l"),
+    ("train --multirun hydra/launcher=submitit", 2, "did you mean submitit_slurm?"),
     ("train ~data.train", 2, "~data.train: "),
     ("train data.train=news", 2, "data.train=news: "),
     ("train model=", 2, "Available options in 'model': base big"),
@@ -78,11 +94,13 @@ def places(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> di
     (folder / "empty").mkdir()
     (folder / "text").write_text("one line\n")
     (folder / "two").write_text("one line\nanother\n")
+    (folder / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,500\nNo.\n")
     save_untrained(folder / "model", tokenizer)
     return {
         "folder": folder / "empty",
         "text": folder / "text",
         "two": folder / "two",
+        "film": folder / "film.srt",
         "model": folder / "model",
         "nowhere": folder / "nowhere",
     }

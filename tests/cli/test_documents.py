@@ -76,24 +76,3 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
         assert reason in result.err
     assert seq2seq("translate", "--model", model, "-i", folder).code == 2
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--nbest", "2"], "--nbest is for lines of text: remove it, or add --format txt"),
-        (["--scores"], "--scores is for lines"),
-        (["--interactive"], "--interactive is for lines"),
-        (["--prefix", "x"], "--prefix is for lines"),
-        (["--alignments", "x"], "--alignments is for lines"),
-        (["--format", "pdf"], "--format pdf: choose one of arb, ass, docx"),
-    ],
-)
-def test_options_for_lines_are_refused_in_one_line(
-    model: Path, seq2seq: Callable, tmp_path: Path, words: list[str], message: str
-) -> None:
-    path = tmp_path / "film.srt"
-    path.write_text(SRT)
-    result = seq2seq("translate", "--model", model, "-i", path, *words)
-    assert (result.code, result.out) == (2, "")
-    assert f"seq2seq: {message}" in result.err

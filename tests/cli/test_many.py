@@ -174,9 +174,6 @@ def killed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("-i prefixes", "out.resume.part: was made of another text"),
         ("-i short", "out.resume.part: was made of another text"),
         ("part", "out.resume.part: was changed since it was written"),
-        ("--alignments links", "--resume continues one file: remove --alignments"),
-        ("-o -", "--resume continues a file: add -o FILE"),
-        ("-o /dev/null", "/dev/null: --resume needs a file as output"),
     ],
 )
 def test_what_can_t_be_continued_is_told_in_a_line(

@@ -233,18 +233,3 @@ def test_a_named_test_set_brings_source_references_and_language(
         assert "|test:wmt14|lang:en-fr|" in results["scores"][0]["signature"]
         assert "|test:wmt14|case:mixed|" in paper["signature"]
         assert "|lang:fr|" in paper["signature"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--model runs/mine -r test.de", "give -s"),
-        ("-i out.de -r test.de --compare out.de", "named twice"),
-        ("-i out.de -r test.de --paper --lowercase", "cased"),
-        ("-i out.de -t wmt141 -l en-de", "no such test set"),
-    ],
-)
-def test_options_that_don_t_go_together_are_refused(words: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message) as error:
-        run(*words.split())
-    assert "\n" not in str(error.value)

@@ -63,27 +63,6 @@ def test_a_run_that_fails_in_another_process_is_told_and_the_others_go_on(
     assert (tmp_path / "model.num_heads=2" / "finished.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("launcher", "says"),
-    [
-        ("absent", "hydra/launcher=absent: not installed: pip install hydra-absent-launcher"),
-        ("submitit", "no such choice: hydra/launcher=submitit; did you mean submitit_slurm?"),
-    ],
-)
-def test_a_launcher_that_is_not_there_is_named(
-    corpus, launcher: str, says: str, seq2seq: Callable
-) -> None:
-    words = ["--multirun", *corpus.overrides(), f"hydra/launcher={launcher}", "seed=1,2"]
-    result = seq2seq("train", *words)
-    assert (result.code, result.err) == (2, f"seq2seq: {says}\n")
-
-
-def test_a_search_needs_several_runs(corpus, seq2seq: Callable) -> None:
-    result = seq2seq("train", *corpus.overrides(), "hparams_search=optuna")
-    says = "seq2seq: hparams_search=optuna searches by several runs: add --multirun\n"
-    assert (result.code, result.err) == (2, says)
-
-
 def test_a_folder_that_can_t_be_made_is_named(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     sweep = f"hydra.sweep.dir={tmp_path / 'file' / 'sweep'}"
