@@ -86,6 +86,14 @@ def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def model(make_trained: MakeTrained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was never trained, whose outputs depend on the source."""
+    folder = tmp_path_factory.mktemp("untrained") / "model"
+    save_model(folder, make_trained())
+    return folder
+
+
+@pytest.fixture(scope="session")
 def quick(make_trained: MakeTrained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that outputs nothing but `</s>`, so that reading and writing is all its work."""
     trained = make_trained(num_layers=1)

@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.decoding.translator import Translator
-from tests.models import save_untrained
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
-    folder = tmp_path_factory.mktemp("attention") / "model"
-    return save_untrained(folder, tokenizer, num_layers=2)
 
 
 def test_each_head_gets_a_panel(seq2seq: Callable, model: Path, tmp_path: Path) -> None:

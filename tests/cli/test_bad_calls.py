@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data.tokenizer import Tokenizer
-from tests.models import save_untrained
-
 # Words ({x} is a path of the fixture below), exit code, and what the line must say.
 CALLS = [
     ("trian", 2, "no such command: trian; did you mean train?"),
@@ -89,19 +86,18 @@ CALLS = [
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> dict[str, Path]:
+def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("bad_calls")
     (folder / "empty").mkdir()
     (folder / "text").write_text("one line\n")
     (folder / "two").write_text("one line\nanother\n")
     (folder / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,500\nNo.\n")
-    save_untrained(folder / "model", tokenizer)
     return {
         "folder": folder / "empty",
         "text": folder / "text",
         "two": folder / "two",
         "film": folder / "film.srt",
-        "model": folder / "model",
+        "model": model,
         "nowhere": folder / "nowhere",
     }
 

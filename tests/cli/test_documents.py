@@ -8,18 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.storage.model_folder import save_model
-
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"
 HTML = "<!doctype html>\n<p class=x>A <b>man</b> sees {n} <i>dogs</i>.</p><script>a</script>\n"
-
-
-@pytest.fixture(scope="module")
-def model(make_trained: Callable, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that was never trained, whose outputs depend on the source."""
-    folder: Path = tmp_path_factory.mktemp("documents") / "model"
-    save_model(folder, make_trained())
-    return folder
 
 
 def test_a_document_keeps_all_but_its_words(

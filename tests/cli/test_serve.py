@@ -18,13 +18,8 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.model_folder import load_model, save_model
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
-from tests.models import perturb, save_untrained
+from tests.models import perturb
 from tests.serving.live import serve_by_main
-
-
-@pytest.fixture(scope="module")
-def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_untrained(tmp_path_factory.mktemp("serve") / "model", tokenizer)
 
 
 @pytest.fixture(scope="module")
