@@ -1,11 +1,14 @@
 """Texts with marks, written as one string: `<b>`, `</b>`, `<br/>` and `{name}`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.documents.document import Mark, Text, write_text
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import Shown, show
+from seq2seq.documents.translate import Plan
 
 
 def read(marked: str) -> Text:
@@ -30,6 +33,15 @@ def link_words(source: str, target: str, links: str) -> list[Link]:
     words = [[found.span() for found in re.finditer(r"\w+|[^\w\s]", t)] for t in (source, target)]
     pairs = [map(int, pair.split("-")) for pair in links.split()]
     return [Link(words[0][i], words[1][j]) for i, j in pairs]
+
+
+def run_plan(plan: Plan, translate: Callable[[str], str]) -> list[Text]:
+    """Translate what a plan asks for, each word linked to the one in its place."""
+    asked = plan.lines
+    while asked:
+        found = [Candidate(translate(line), 0.0, [], False) for line in asked]
+        asked = plan.take([Translation([candidate]) for candidate in found])
+    return plan.place([Alignment.verbatim(line) for line, _ in plan.pairs()])
 
 
 def transfer(marked: str, target: str, links: str, stand_ins: Sequence[str] = ()) -> str:

@@ -2,18 +2,16 @@
 
 import os
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from seq2seq.decoding.alignment import Alignment
-from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.documents.document import Mark
 from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
+from tests.documents.marks import run_plan
 
 XML = "<?xml version='1.0' encoding='iso-8859-1'?>\n"
 SMALL = {
@@ -41,14 +39,7 @@ SMALL = {
 def translated(content: bytes, name: str) -> bytes:
     """A document whose texts are in capitals, with all of their marks."""
     file = read_file(name, content, LANGUAGES)
-    plan = Plan(file.texts)
-    asked = plan.lines
-    while asked:
-        asked = plan.take(
-            [Translation([Candidate(line.upper(), 0.0, [], False)]) for line in asked]
-        )
-    links = [replace(Alignment.verbatim(line), target=line.upper()) for line, _ in plan.pairs()]
-    texts = plan.place(links)
+    texts = run_plan(Plan(file.texts), str.upper)
     for before, after in zip(file.texts, texts, strict=True):
         marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (before, after)]
         assert marks[0] == marks[1]

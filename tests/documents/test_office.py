@@ -9,12 +9,12 @@ from io import BytesIO
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import File, Languages, Text
+from seq2seq.documents.document import File, Text
 from seq2seq.documents.docx import read_docx
 from seq2seq.documents.office import read_odt
 from seq2seq.errors import UserError
+from tests.documents.hostile import LANGUAGES
 
-LANGUAGES = Languages("en", "de")
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODF = (
     'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" xmlns:text="t" xmlns:draw="d"'
@@ -68,7 +68,7 @@ def joined(file: File, translations: Sequence[Text | None], name: str) -> etree.
     return etree.fromstring(new.read(name))
 
 
-B = "<w:rPr><w:b/></w:rPr>"
+B, ITALIC = "<w:rPr><w:b/></w:rPr>", "<w:rPr><w:i/></w:rPr>"
 ENGLISH = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
 LINK = f'<w:hyperlink r:id="1">{run("the site", B)}</w:hyperlink>'
 
@@ -87,6 +87,7 @@ def field(code: str, result: str) -> str:
         (run("One ") + '<w:proofErr w:type="x"/>' + run("two", ENGLISH) + run("."), ["One two."]),
         (run("A &lt;cat ") + run("sat", B) + run(" ") + run("there again"),
          ["A <cat ", "<open>", "sat ", "<close>", "there again"]),
+        (run("Most of it ", ITALIC) + run("plain"), ["Most of it ", "<open>", "plain", "<close>"]),
         (run("See ") + LINK + run(" now"), ["See ", "<open>", "the site", "<close>", " now"]),
         (run("See all ") + field(' HYPERLINK "x" ', "it"), ["See all ", "<open>", "it", "<close>"]),
         (run("Page ") + field(" PAGE ", "one") + run(" of it"), ["Page ", "<word>", " of it"]),

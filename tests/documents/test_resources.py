@@ -5,11 +5,11 @@ import plistlib
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import Document, Languages, Mark
+from seq2seq.documents.document import Document, Mark
 from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
 from seq2seq.errors import UserError
+from tests.documents.hostile import LANGUAGES
 
-LANGUAGES = Languages("en", "de")
 XLIFF = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
 
 

@@ -2,8 +2,9 @@
 
 from lxml import etree
 
-from seq2seq.documents.document import Languages, Mark
+from seq2seq.documents.document import Mark
 from seq2seq.documents.tmx import read_tmx
+from tests.documents.hostile import LANGUAGES
 
 CONTENT = """<?xml version="1.0"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -21,7 +22,7 @@ CONTENT = """<?xml version="1.0"?>
 
 
 def test_only_units_without_a_translation_get_one() -> None:
-    document = read_tmx(CONTENT, Languages("en", "de"))
+    document = read_tmx(CONTENT, LANGUAGES)
     opened = Mark('<bpt i="1">&lt;b></bpt>', "open"), Mark('<ept i="1">&lt;/b></ept>', "close")
     assert document.texts == [("The ", opened[0], "big", opened[1], " cat"), ("Old",), ("Empty",)]
     assert document.join([None] * 3) == CONTENT
@@ -33,7 +34,7 @@ def test_only_units_without_a_translation_get_one() -> None:
     assert texts[1] == [("en", "Old"), ("de", "Alt")]
     assert texts[2] == [("en", "Empty"), ("de-AT", "Leer")]
     assert texts[3:] == [[("en", "Done"), ("de-DE", "Fertig")], [("fr", "Seul")]]
-    assert not read_tmx(joined, Languages("en", "de")).texts
+    assert not read_tmx(joined, LANGUAGES).texts
     assert '\n    <tuv xml:lang="de"><seg>Die' in joined
 
 

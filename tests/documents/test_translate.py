@@ -6,24 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from seq2seq.decoding.alignment import Alignment
-from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.documents.document import Mark, write_text
 from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
 from seq2seq.documents.translate import Plan
-from tests.documents.marks import read
+from tests.documents.marks import read, run_plan
 
 
 def translate(plan: Plan, function: Callable[[str], str]) -> list[str]:
-    """Translate word by word what the plan asks for."""
-    asked = plan.lines
-    while asked:
-        asked = plan.take(
-            [Translation([Candidate(function(line), 0.0, [], False)]) for line in asked]
-        )
-    return [
-        write_text(text) for text in plan.place([Alignment.verbatim(a) for a, _ in plan.pairs()])
-    ]
+    return [write_text(text) for text in run_plan(plan, function)]
 
 
 @pytest.mark.parametrize(

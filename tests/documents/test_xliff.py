@@ -5,11 +5,11 @@ import time
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import Document, Languages, Mark, Text
+from seq2seq.documents.document import Document, Mark, Text
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
+from tests.documents.hostile import LANGUAGES
 
-LANGUAGES = Languages("en", "de")
 ONE = "{urn:oasis:names:tc:xliff:document:1.2}"
 TWO = "{urn:oasis:names:tc:xliff:document:2.0}"
 

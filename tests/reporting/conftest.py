@@ -1,9 +1,11 @@
 """A run of four steps, whose text has markup in it."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
 from seq2seq.fidelity.detail import Subject
@@ -11,6 +13,16 @@ from seq2seq.fidelity.report import Row, examine
 from tests.toy import TINY_MODEL, data_words
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
+
+
+def copy_run(run: Path, folder: Path, settings: Mapping[str, object]) -> Path:
+    """Copy a run, and change settings of its configuration, given by their dotted keys."""
+    shutil.copytree(run, folder)
+    config = OmegaConf.load(folder / "config.yaml")
+    for key, value in settings.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    OmegaConf.save(config, folder / "config.yaml")
+    return folder
 
 
 @pytest.fixture(scope="package", autouse=True)

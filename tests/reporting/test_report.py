@@ -5,7 +5,7 @@ import logging
 import math
 import shlex
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
 from seq2seq.training.recorder import read_metrics
+from tests.reporting.conftest import copy_run
 
 
 def table_rows(content: str) -> list[list[str]]:
@@ -171,11 +172,9 @@ def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
 
 
 def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
-    config = OmegaConf.load(copy / "config.yaml")
-    OmegaConf.update(config, "data.valid_sets", {"more": config.data.valid}, force_add=True)
-    OmegaConf.update(config, "training.select", "mean")
-    OmegaConf.save(config, copy / "config.yaml")
+    more = {"more": asdict(read_config(run).data.valid)}
+    settings = {"data.valid_sets": more, "training.select": "mean"}
+    copy = copy_run(run, tmp_path / "run", settings)
     validations = [
         {"step": 2, "valid/bleu": 30.0, "valid/more/bleu": 10.0, "valid/mean/bleu": 20.0},
         {"step": 4, "valid/bleu": 28.0, "valid/more/bleu": 20.0, "valid/mean/bleu": 24.0},
@@ -197,12 +196,8 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
 def test_a_comparison_agrees_with_score(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
-    config = OmegaConf.load(run / "config.yaml")
-    OmegaConf.update(config, "bleu_tokenizer", "char")
-    places = config.data.valid
-    OmegaConf.save(config, run / "config.yaml")
-    source, reference = (places[side] for side in ("source", "target"))
+    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+    run = copy_run(run, tmp_path / "run", {"bleu_tokenizer": "char"})
     lines = ["<i>", *["a man sees the sea."] * 10]
     (tmp_path / "other").write_text("\n".join(lines) + "\n")
     assert main(["report", str(run), "--compare", str(tmp_path / "other"), "--json"]) == 0
@@ -225,11 +220,8 @@ def test_a_comparison_agrees_with_score(
 def test_two_runs_are_compared(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    second = shutil.copytree(run, tmp_path / "second")
-    config = OmegaConf.load(second / "config.yaml")
-    OmegaConf.update(config, "training.warmup_steps", 7)
-    OmegaConf.update(config, "run_dir", str(second))
-    OmegaConf.save(config, second / "config.yaml")
+    settings = {"training.warmup_steps": 7, "run_dir": str(tmp_path / "second")}
+    second = copy_run(run, tmp_path / "second", settings)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for record in records:
         record["step"] += 100
@@ -255,10 +247,7 @@ def test_two_runs_are_compared(
 
 def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> None:
     for name in ("fr", "de", "target"):
-        copy = shutil.copytree(run, tmp_path / name)
-        config = OmegaConf.load(copy / "config.yaml")
-        OmegaConf.update(config, "data.target_language", name)
-        OmegaConf.save(config, copy / "config.yaml")
+        copy_run(run, tmp_path / name, {"data.target_language": name})
     with pytest.raises(UserError, match=r"its data\.target_language is fr, and .* has de"):
         make_report(tmp_path / "de", [], tmp_path / "fr")
     assert make_report(tmp_path / "de", [], tmp_path / "target").other_run is not None
