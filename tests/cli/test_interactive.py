@@ -65,9 +65,6 @@ def test_a_pipe_is_answered_line_by_line(trained: Path, tmp_path: Path, answers:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         first, last = answers("one two", "six")
         for line, answer in (("one two", first), ("one", ""), ("six", last)):
             process.stdin.write(f"{line}\n".encode())

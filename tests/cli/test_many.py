@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from seq2seq.storage.trained_model import TrainedModel
 from tests.cli.conftest import SECONDS
 from tests.cli.test_torchrun import TORCHRUN
 from tests.faults.test_ranks import processes_in
+from tests.serving.live import wait_until
 
 LINES = 3000  # three chunks
 COMMAND = [sys.executable, "-m", "seq2seq"]
@@ -94,13 +94,11 @@ def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, los
     with subprocess.Popen(
         command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
-        assert run.stdin is not None
         run.stdin.write((folder / "numbers").read_bytes())
         run.stdin.flush()
-        end = time.monotonic() + SECONDS
-        while not any(part.stat().st_size for part in tmp_path.glob("out.*.part")):
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        wait_until(
+            lambda: any(part.stat().st_size for part in tmp_path.glob("out.*.part")), SECONDS
+        )
         ranks = processes_in(tmp_path)
         os.kill(ranks[lost], signal.SIGKILL)
         stderr = run.communicate(timeout=SECONDS)[1]
@@ -113,21 +111,19 @@ def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, los
         assert "torchrun's report says which process ended first" in line
 
 
+def written(folder: Path) -> int:
+    """How many lines the resumable output in a folder has."""
+    states = map(Path.read_bytes, folder.glob("*.resume.json"))
+    return max((json.loads(state)["lines"] for state in states), default=0)
+
+
 def kill_after(lines: int, words: list[str | Path], folder: Path, text: Path) -> None:
     """Kill a command when it has written so many lines; it waits for more text than it gets."""
     with subprocess.Popen([*COMMAND, *words], cwd=folder, stdin=subprocess.PIPE) as run:
-        assert run.stdin is not None
         ahead = text.read_bytes().splitlines(keepends=True)[: lines + 5 * 1024]
         run.stdin.write(b"".join(ahead))
         run.stdin.flush()
-        end = time.monotonic() + SECONDS
-        while not any(
-            json.loads(state.read_bytes())["lines"] >= lines
-            for state in folder.glob("*.resume.json")
-        ):
-            assert run.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: written(folder) >= lines, SECONDS)
         run.kill()
 
 
@@ -231,13 +227,9 @@ def test_two_runs_don_t_write_the_same_part(
 ) -> None:
     words = ["translate", "--model", folder / "quick", "--resume", "-o", tmp_path / "out"]
     with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE) as first:
-        assert first.stdin is not None
         first.stdin.write(b"42\n" * 100)  # so many are looked at first
         first.stdin.flush()
-        end = time.monotonic() + SECONDS
-        while not (tmp_path / "out.resume.part").exists():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until((tmp_path / "out.resume.part").exists, SECONDS)
         result = seq2seq(*words, "-i", folder / "in")
         assert (result.code, result.err.count("\n")) == (1, 1)
         assert "another process is writing it" in result.err

@@ -64,14 +64,12 @@ def test_a_signal_leaves_whole_lines_in_a_file_that_is_named(
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     ) as run:
-        assert run.stdin is not None
         run.stdin.write(b"42\n" * 9000)
         run.stdin.flush()
         while run.poll() is None and not any(p.stat().st_size for p in tmp_path.glob("out.*")):
             time.sleep(0.1)
         run.send_signal(number)
         run.stdin.close()
-        assert run.stderr is not None
         err = run.stderr.read().decode()
     assert run.returncode == 128 + number, err
     (part,) = tmp_path.glob("out.*.part")
