@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from seq2seq.documents.document import Kind, Mark, Slot, Text, write_text
@@ -130,44 +130,32 @@ def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
         elif line > current and re.match(first, word[0]):
             breaks.add(word.start() - 1)
             current = line
-    broken: list[str | Mark] = []
-    offset = 0
-    for part in text:
-        if isinstance(part, str):
-            characters = enumerate(part, start=offset)
-            broken.append("".join("\n" if at in breaks else char for at, char in characters))
-            offset += len(part)
-        else:
-            broken.append(part)
-    return tuple(broken)
+    broken = iter(["\n" if at in breaks else char for at, char in enumerate(visible)])
+    return tuple(
+        part if isinstance(part, Mark) else "".join(islice(broken, len(part))) for part in text
+    )
 
 
 def find_pairs(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
     """Return the pairs of marks, from open to close, and the marks that have no partner."""
     pairs: dict[int, int] = {}
     waiting: list[int] = []
-    names: Counter[str] = Counter()
+    unpaired: list[int] = []
+    names: Counter[str] = Counter()  # of those that wait
     for index, piece in enumerate(pieces):
-        if not isinstance(piece.value, Mark):
-            continue
-        if piece.value.kind == "open":
+        kind = piece.value.kind if isinstance(piece.value, Mark) else "alone"
+        if kind == "open":
             waiting.append(index)
             names[piece.tag] += 1
-        elif piece.value.kind == "close" and names[piece.tag]:
-            while True:
-                opening = waiting.pop()
-                names[pieces[opening].tag] -= 1
-                if pieces[opening].tag == piece.tag:
-                    break
-            pairs[opening] = index
-    paired = {*pairs, *pairs.values()}
-    return pairs, [
-        index
-        for index, piece in enumerate(pieces)
-        if isinstance(piece.value, Mark)
-        and piece.value.kind in ("open", "close")
-        and index not in paired
-    ]
+        elif kind == "close" and names[piece.tag]:
+            while pieces[waiting[-1]].tag != piece.tag:
+                unpaired.append(waiting.pop())
+                names[pieces[unpaired[-1]].tag] -= 1
+            pairs[waiting.pop()] = index
+            names[piece.tag] -= 1
+        elif kind == "close":
+            unpaired.append(index)
+    return pairs, sorted([*unpaired, *waiting])
 
 
 def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> list[Piece]:
