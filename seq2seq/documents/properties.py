@@ -1,7 +1,6 @@
 """Lists of keys and values: Java's .properties and Apple's .strings."""
 
 import re
-from itertools import chain
 
 from seq2seq.documents.document import Document, Languages, Slot
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16, quoted, unescape
@@ -23,7 +22,7 @@ _JAVA_ESCAPE = re.compile(
 )
 _JAVA_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _APPLE_TOKEN = re.compile(
-    r'/\*[\s\S]*?\*/|//[^\r\n]*+|"((?:[^"\\]|\\[\s\S])*+)"|[^\s"=;{}/]++|[={};/]'
+    r'/\*[\s\S]*?\*/|//[^\r\n]*+|"((?:[^"\\]|\\[\s\S])*+)"|[^\s"=;{}/]++|[={};/"]'
 )
 _APPLE_ESCAPE = re.compile(rf"({UTF_16_ESCAPE.replace('u', '[uU]')})|\\(?:([0-7]{{1,3}})|([\s\S]))")
 
@@ -52,17 +51,10 @@ def read_strings(content: str, languages: Languages) -> Document:
     """Find the values of a list of strings as macOS and iOS have them."""
     slots: list[Slot] = []
     statement: list[re.Match[str]] = []
-    done = 0
-    for token in chain(_APPLE_TOKEN.finditer(content), [None]):
-        gap = content[done : token.start() if token else len(content)]
-        if gap.strip() or (token and token[0] == "/"):
-            at = done + len(gap) - len(gap.lstrip())
-            raise _refusal(content, at, 'not "key" = "value"; nor a comment')
-        if token is None or token[0].startswith("/"):
-            done = token.end() if token else done
-            continue
-        done = token.end()
-        if token[0] in ("{", "}"):
+    for token in _APPLE_TOKEN.finditer(content):
+        if token[0] in ("/", '"'):  # without an end
+            raise _refusal(content, token.start(), 'not "key" = "value"; nor a comment')
+        if token[0].startswith("/") or token[0] in ("{", "}"):
             continue
         statement.append(token)
         if token[0] != ";":
