@@ -8,6 +8,7 @@ where each sequence ends, as int64. With BPE-dropout, `SampledCorpus` writes the
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property, partial
 from itertools import chain, count, islice, takewhile
@@ -67,6 +68,9 @@ class EncodedCorpus:
     def first_row(self, epoch: int) -> int:
         """Return the row of the first pair of an epoch; here 0, as all have the same rows."""
         return 0
+
+    def close(self) -> None:
+        """Stop encoding an epoch in another thread, if one is being encoded."""
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """Return the lengths of sources and targets, (len,) each, or those of some rows."""
@@ -177,6 +181,7 @@ class SampledCorpus(EncodedCorpus):
         self.seed = seed
         self.share = share
         self.longest = corpus.longest
+        self.closed = False
         self.newest = [(-1, corpus)] * _EPOCHS
         """The newest epochs, by their numbers modulo `_EPOCHS`: number and pairs."""
 
@@ -190,6 +195,10 @@ class SampledCorpus(EncodedCorpus):
             with self.share(lambda path: self._encode(path, epoch)) as path:
                 self.newest[slot] = epoch, EncodedCorpus(path)
         return slot * len(self)
+
+    def close(self) -> None:
+        """See `EncodedCorpus.close`."""
+        self.closed = True
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """See `EncodedCorpus.lengths`; all rows are of one epoch."""
@@ -213,6 +222,8 @@ class SampledCorpus(EncodedCorpus):
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
             with closing(map_in_processes(sample, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
                 for pairs in encoded:
+                    if self.closed:
+                        raise CancelledError
                     append(pairs)
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import (
+    get_all_start_methods,
+    get_context,
+    get_start_method,
+    parent_process,
+    set_start_method,
+)
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
 from typing import Any, TypeVar
@@ -30,6 +36,9 @@ def map_in_processes(function: Callable[[T], R], items: Iterable[T]) -> Generato
     many = list(islice(iterator, 1))
     if not many:
         return
+    if get_start_method() not in get_all_start_methods():
+        # In a process of joblib it is its own, which a process that is started would not know.
+        set_start_method("spawn", force=True)
     # Not forked: other threads may hold locks, and a lock of a file would outlive this process.
     pool = ProcessPoolExecutor(count, get_context("spawn"), _start, (function,))
     waiting: deque[Future[Any]] = deque()

@@ -64,7 +64,7 @@ def overview(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     settings = {run.name: flat(asdict(run.config)) for run in runs}
     differing = [
         key
-        for key in next(iter(settings.values()))
+        for key in dict.fromkeys(key for of_run in settings.values() for key in of_run)
         if key not in LOCATION and len({str(of_run.get(key)) for of_run in settings.values()}) > 1
     ]
 

@@ -1,8 +1,9 @@
 """The training loop (section 5): when to update, save and validate, until the end."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -80,9 +81,8 @@ class Trainer:
         progress = self.progress
         progress.ended = ""  # a finished run may be resumed with higher limits
         self.started = self.clock() - progress.seconds
-        steps = self.steps()
         self.model.train()
-        with self.signals:
+        with self.signals, closing(self.steps()) as steps:
             while not (progress.ended or self.signal):
                 if not progress.validation_pending:  # a resumed run may begin with a validation
                     self.start_update(next(steps))
@@ -156,17 +156,17 @@ class Trainer:
         seconds = self.clock() - self.started
         self.progress.seconds, self.signal = self.world.agree(seconds, self.signals.received)
 
-    def steps(self) -> Iterator[list[Rows]]:
+    def steps(self) -> Generator[list[Rows]]:
         """Yield the micro-batches of each step, starting from the progress."""
-        stream = self._stream()
-        while True:
-            yield list(islice(stream, self.micro_batches))
+        with closing(self._stream()) as stream:
+            while True:
+                yield list(islice(stream, self.micro_batches))
 
-    def _stream(self) -> Iterator[Rows]:
+    def _stream(self) -> Generator[Rows]:
         """Yield all micro-batches, epoch by epoch, starting from the progress."""
         progress = self.progress
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
-        with ThreadPoolExecutor(1) as thread:
+        with ThreadPoolExecutor(1) as thread, closing(self.batching.corpus):
             following = thread.submit(self.batching.epoch, progress.epoch)
             while True:
                 batches = following.result()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from multiprocessing import parent_process
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -314,6 +315,18 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(map_in_processes(end_at_once_elsewhere, range(10))) == list(range(10))
     with pytest.raises(UserError, match="a process that encodes text has ended"):
         list(map_in_processes(end_at_once_elsewhere, range(30)))
+
+
+@pytest.mark.integration
+def test_a_process_of_joblib_starts_others() -> None:
+    joblib = pytest.importorskip("joblib")
+    (found,) = joblib.Parallel(2)([joblib.delayed(map_numbers)()])
+    assert found == list(range(30))
+
+
+def map_numbers() -> list[int]:
+    with patch("os.sched_getaffinity", lambda process: {0, 1}, create=True):
+        return list(map_in_processes(abs, range(30)))
 
 
 def test_text_is_read_again_only_if_it_may_have_changed(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -137,6 +138,15 @@ def test_processes_encode_what_one_does_and_a_machine_once(
     first.share = lambda write: nullcontext(write(path) or path)
     second.share = lambda write: nullcontext(path)
     assert ids_of(first, 2) == ids_of(second, 2) == alone
+
+
+def test_a_corpus_that_is_closed_encodes_no_more(
+    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
+) -> None:
+    found = sampled(corpus, text_file, tokenizer)
+    found.close()
+    with pytest.raises(CancelledError):
+        found.first_row(0)
 
 
 def test_control_symbols_stay_before_the_sources(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -365,6 +366,18 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
     assert trainer.signal == number
     assert trainer.progress.ended == ""
     assert signal.getsignal(number) is before
+
+
+def test_the_end_does_not_wait_for_an_epoch_that_is_being_encoded(
+    corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = threading.Event()
+    monkeypatch.setattr(corpus, "close", closed.set)
+    batching = Equal(corpus, 8)
+    first = batching.epoch(0)
+    monkeypatch.setattr(batching, "epoch", lambda epoch: closed.wait(2) if epoch else first)
+    train(make_trainer(batching, max_steps=3))
+    assert closed.is_set()
 
 
 @pytest.mark.parametrize("place", ["save", "validate", "save_validation"])
