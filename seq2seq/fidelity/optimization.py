@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -43,13 +44,14 @@ class Rehearsal:
         count = min(subject.training.micro_batches(), _MAX_MICRO_BATCHES)
         self.micro_batches = batching.epoch(0)[:count]
         self.trainer = Trainer(self.model, batching, subject.training, compute=Compute(), seed=1)
-        self.gradients: dict[nn.Parameter, Tensor] = {}
-        """The gradients summed over all micro-batches, as the optimizer gets them."""
+        self.gradients: dict[int, Tensor] = {}
+        """The gradient of each parameter, summed over all micro-batches."""
         self.at_states: list[tuple[Tensor, Tensor]] = []
         """The decoder's states of each micro-batch and the gradient there, both (B, T, D)."""
-        for parameter in self.model.parameters():
+        # A tensor is never freed if its hook knows it, or knows what does.
+        for number, parameter in enumerate(self.model.parameters()):
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                lambda p: self.gradients.__setitem__(p, p.grad.clone())
+                partial(_keep_gradient, self.gradients, number)
             )
         self.model.decoder.register_forward_hook(self._keep_states)
 
@@ -61,9 +63,15 @@ class Rehearsal:
             return self.trainer.update(self.micro_batches)
 
     def _keep_states(self, module: nn.Module, inputs: object, states: Tensor) -> None:
+        kept, detached = self.at_states, states.detach()
         states.register_hook(  # type: ignore[no-untyped-call]
-            lambda gradient: self.at_states.append((states.detach(), gradient))
+            lambda gradient: kept.append((detached, gradient))
         )
+
+
+def _keep_gradient(gradients: dict[int, Tensor], number: int, parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    gradients[number] = parameter.grad.clone()
 
 
 @dataclass(frozen=True)
@@ -154,7 +162,8 @@ def adam(subject: Subject) -> Finding:
     weights, gradients, rates = [parameters_to_vector(parameters).detach()], [], []
     for step in (1, 2):
         rates.append(rehearsal.update(step).learning_rate)
-        gradients.append(parameters_to_vector([rehearsal.gradients[p] for p in parameters]))
+        found = [rehearsal.gradients[number] for number in range(len(parameters))]
+        gradients.append(parameters_to_vector(found))
         weights.append(parameters_to_vector(parameters).detach())
     error = _distance_from_adam(weights, gradients, rates)
     right, norm = error < 1e-4, float(gradients[0].norm())

@@ -13,6 +13,8 @@ import yaml
 
 from seq2seq.training.recorder import read_metrics
 
+SIDES = ("source", "target")
+
 pytestmark = pytest.mark.integration
 
 
@@ -49,6 +51,17 @@ def test_the_best_value_of_optuna_is_the_best_line_of_runs(
     assert rows[0]["seed"] == found["best_params"]["seed"]
     listed = list(csv.DictReader(io.StringIO(seq2seq("runs", "--format", "csv", *folders).out)))
     assert [row["run"] for row in listed] == [row["run"] for row in rows]
+
+
+def test_a_setting_that_only_one_run_has_is_listed(
+    corpus, trained: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    more = [f"data.corpora.more.{side}={corpus.folder / f'valid.{side}'}" for side in SIDES]
+    words = [*corpus.overrides(), *more, "training.max_steps=1", f"run_dir={tmp_path / 'run'}"]
+    assert seq2seq("train", *words).code == 0
+    for folders in ((trained, tmp_path / "run"), (tmp_path / "run", trained)):
+        rows = json.loads(seq2seq("runs", "--format", "json", *folders).out)
+        assert rows[0]["data.corpora.more.weight"] is None
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])

@@ -1,5 +1,6 @@
 """The report on faithful models, and on models that are wrong on purpose."""
 
+import gc
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,6 +67,14 @@ def named(value: object) -> str:
 
 def differing(examined: Subject) -> list[Detail]:
     return [detail for detail in ARCHITECTURE if detail(examined).differs]
+
+
+def test_no_model_of_a_report_stays_in_memory() -> None:
+    """Else a --multirun of many runs, each with its report, would run out of files."""
+    for detail in (optimization.label_smoothing, optimization.adam):
+        detail(subject())
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is optimization.Rehearsal]
 
 
 def test_the_defaults_are_the_paper_and_where_it_is_silent_tensor2tensor() -> None:
