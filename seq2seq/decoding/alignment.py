@@ -109,8 +109,10 @@ def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
     text = target.text if isinstance(target, Translation) else target
     parts: list[tuple[Span, Span]] = []
     end = target_end = 0
-    for part, part_text in [(part, its.text) for part, its in segments] or [(source, text)]:
-        start, target_start = source.index(part, end), text.index(part_text, target_end)
+    whole = [("", source, text)]
+    for copied, part, part_text in [(*both, its.text) for *both, its in segments] or whole:
+        start = source.index(part, end + len(copied))
+        target_start = text.index(part_text, target_end + len(copied))
         parts.append(((end, start), (target_end, target_start)))
         end, target_end = start + len(part), target_start + len(part_text)
         parts.append(((start, end), (target_start, target_end)))

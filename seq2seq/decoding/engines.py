@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from types import SimpleNamespace
@@ -93,6 +94,8 @@ class NativeEngine:
             if self.glossary is not None and segments[0].terms:
                 terms = [segment.terms for segment in segments]
                 words = self.glossary.continuing
+                # With less, no hypothesis is left that writes its terms where they belong.
+                search = replace(search, beam_size=max(search.beam_size, SearchConfig.beam_size))
                 return constrained_search(step, state, max_lengths, search, terms, words, **rules)
             return self.beam_search(step, state, max_lengths, search, **rules)
 

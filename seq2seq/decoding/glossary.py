@@ -29,15 +29,12 @@ class Term:
     sequences: Sequences
     """The token ids of each way to write the translation; `<s>` is the beginning of the output."""
 
-    def stands_in(self, text: str) -> bool:
-        """Return whether a translation contains the term as whole words."""
+    def count_in(self, text: str) -> int:
+        """Return how often a translation contains the term as whole words."""
         # The first word of a translation may begin with a capital letter.
         forms = text, text[:1].lower() + text[1:]
-        return any(
-            _is_free(form, found.start(), found.start() + len(self.target))
-            for form in forms
-            for found in re.finditer(rf"(?={re.escape(self.target)})", form)
-        )
+        found = [re.finditer(re.escape(self.target), form) for form in forms]
+        return max(sum(_is_free(one.string, *one.span()) for one in some) for some in found)
 
 
 def _is_free(text: str, start: int, end: int) -> bool:

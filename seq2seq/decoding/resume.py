@@ -113,7 +113,9 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
         _lock(part, file)
         remove_leftovers(path.parent)
         progress = Progress(json.loads(json.dumps(made_by)))
-        if os.fstat(file.fileno()).st_size and state.exists():
+        if not os.fstat(file.fileno()).st_size:
+            state.unlink(missing_ok=True)  # of a part that was finished, or removed
+        elif state.exists():
             earlier = parse_json(state, read_regular_file(state, _MAX_BYTES), Progress)
             differences = [
                 f"{name} was {earlier.made_by.get(name)} and is {value}"

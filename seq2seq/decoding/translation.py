@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -58,8 +59,9 @@ class Translation:
     """Number of pieces of the line that are unknown to the tokenizer."""
     missing_terms: tuple[str, ...] = ()
     """Terms of the glossary that stand in the line, whose translations `text` lacks."""
-    parts: tuple[tuple[str, "Translation"], ...] = ()
-    """The source and the translation of each segment that is not blank; none of a whole line."""
+    parts: tuple[tuple[str, str, "Translation"], ...] = ()
+    """Of each segment, what is copied before it, its source and its translation; none of a whole
+    line."""
 
     @property
     def text(self) -> str:
@@ -78,11 +80,12 @@ class Translation:
         """Join the candidates of the segments of a line."""
         parts = [
             (
+                segment.copied,
                 segment.source,
                 cls.from_segments([replace(segment, copied="", separator="")], [found]),
             )
             for segment, found in zip(segments, candidates, strict=True)
-            if found and (len(segments) > 1 or segment.copied)
+            if len(segments) > 1 or segment.copied
         ]
         return cls(
             _join(segments, candidates),
@@ -92,8 +95,9 @@ class Translation:
             missing_terms=tuple(
                 term.source
                 for segment, found in zip(segments, candidates, strict=True)
-                for term in segment.terms
-                if found and not term.stands_in(found[0].text)
+                for term, times in Counter(segment.terms).items()
+                if found
+                for _ in range(times - term.count_in(found[0].text))
             ),
             parts=tuple(parts),
         )

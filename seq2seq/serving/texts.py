@@ -54,12 +54,12 @@ class TranslatedText:
         ]
         text, *others = dict.fromkeys(texts)
         details = [
-            _details(*part)
+            _details(part, its)
             for line, translation in zip(plan.lines, plan.translations, strict=True)
-            if translation.candidates
-            for part in (
-                translation.parts if translation.source_segments > 1 else [(line, translation)]
+            for _, part, its in (
+                translation.parts if translation.source_segments > 1 else [("", line, translation)]
             )
+            if its.candidates
         ]
         truncated = any(
             translation.source_truncated

@@ -207,6 +207,11 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
         with pytest.raises(raised):
             write(lines)
     assert (tmp_path / "out.resume.part").read_bytes() == b"two\n" * 2
+    # A part that is removed takes its state with it.
+    (tmp_path / "out.resume.part").unlink()
+    with pytest.raises(RuntimeError), resumable_output(tmp_path / "out", {}):
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

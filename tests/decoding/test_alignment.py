@@ -134,7 +134,7 @@ def test_a_translation_is_aligned_segment_by_segment(translator: Translator) -> 
     line = " 1) a man sees the sea.  nobody paints. 42"
     (translation,) = translator.translate([line])
     (found,) = translator.alignments([line], [translation])
-    pairs = [(part, its.text) for part, its in translation.parts]
+    pairs = [(part, its.text) for _, part, its in translation.parts if part]
     assert [source for source, _ in pairs] == ["a man sees the sea.", "nobody paints."]
     expected = [("1", "1"), (")", ")")]
     for one in translator.alignments(*zip(*pairs, strict=True)):
@@ -142,6 +142,10 @@ def test_a_translation_is_aligned_segment_by_segment(translator: Translator) -> 
         expected += linked(one)
     assert linked(found) == [*expected, ("4", "4"), ("2", "2")]
     assert (found.source, found.target) == (line, translation.text)
+    # What is copied may have the words that are translated after it.
+    line = "man@sea.en\tman"
+    (found,) = translator.alignments([line], translator.translate([line]))
+    assert {i == 1 for i, j in found.words if j > 0} == {True}
 
 
 def test_words_have_the_links_of_their_pieces() -> None:

@@ -141,7 +141,7 @@ def test_the_shortest_table_of_positions_bounds_an_ensemble(
     for together in ([learned, trained[0]], [trained[0], learned]):
         (translation,) = translator(together).translate(["the long road home " * 9])
         assert translation.source_segments > 1
-        assert all(len(part.candidates[0].pieces) < 20 for _, part in translation.parts)
+        assert all(len(part.candidates[0].pieces) < 20 for *_, part in translation.parts)
 
 
 def test_an_ensemble_does_not_search_as_one_of_its_models_was_tuned_to() -> None:
