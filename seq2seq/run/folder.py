@@ -31,26 +31,27 @@ _WITHOUT_WORK = {
 
 
 @contextmanager
-def lock_run_folder(folder: Path, world: World, *, resume: bool) -> Iterator[None]:
+def lock_run_folder(
+    folder: Path, world: World, *, resume: bool | str, wait: bool
+) -> Iterator[bool]:
     """Keep all other runs out of a run folder, which is made if it is missing.
 
     A run that fails before it has written anything leaves no folder behind. The main process holds
-    the lock. If not `resume`, there must be no work of an earlier run; if `resume`, a checkpoint.
+    the lock, and may wait for it. `resume` is that of `Config`; yields whether to resume.
     """
 
-    def lock() -> None:
-        _check_work(folder, resume=resume)
-        stack.enter_context(sole_writer(folder))
-        _check_work(folder, resume=resume)  # another run may just have left it
+    def lock() -> bool:
+        _check_work(folder, resume)
+        stack.enter_context(sole_writer(folder, wait=wait))
         _check_links(folder)
+        return _check_work(folder, resume)  # another run may just have left it
 
     with ExitStack() as stack:
-        world.on_main(lock)
-        yield
+        yield world.on_main(lock)
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
+def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock a folder, made if it is missing, so that no other process works in it.
 
     A folder made here is removed if it is empty afterwards. A lock ends with its process.
@@ -64,7 +65,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
         with errors_as_user_errors(folder / LOCK):
             try:
-                lock.acquire(blocking=False)
+                lock.acquire(blocking=wait)
             except Timeout:
                 raise UserError(
                     f"{folder}: another process writes to it; wait until it ends, or choose"
@@ -81,14 +82,18 @@ def sole_writer(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def _check_work(folder: Path, *, resume: bool) -> None:
-    if resume and not checkpoints(folder):
+def _check_work(folder: Path, resume: bool | str) -> bool:
+    """Return whether to resume the run of a folder; refuse to overwrite its work."""
+    is_begun = bool(checkpoints(folder))
+    if resume is True and not is_begun:
         raise UserError(
             f"{folder}: no checkpoint to resume from; with resume=auto, a new run starts"
         )
-    if resume or not (found := _in_the_way(folder)):
-        return
-    if checkpoints(folder):
+    if resume and is_begun:
+        return True
+    if not (found := _in_the_way(folder)):
+        return False
+    if is_begun:
         raise UserError(
             f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )

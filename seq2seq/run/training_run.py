@@ -68,12 +68,11 @@ def run_training(
     shared = replace(config, run_dir=None, cache=None)
     if shared != world.on_main(lambda: shared):
         raise UserError("not all processes have the same settings: start them by one command")
-    resume = config.resume is True
-    if config.resume == "auto":
-        resume = world.on_main(lambda: bool(checkpoints(folder)))
+    # The sweeper of a --multirun may try the same values twice at once.
+    wait = resume_hint is not None
     with (
         exit_on_signals() as received,
-        lock_run_folder(folder, world, resume=resume),
+        lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
         deferred_log_file(logger) as log_file,
     ):
         # Prepare: a failure leaves no folder behind.

@@ -53,6 +53,17 @@ def test_the_best_value_of_optuna_is_the_best_line_of_runs(
     assert [row["run"] for row in listed] == [row["run"] for row in rows]
 
 
+def test_values_that_are_tried_twice_at_once_are_one_run(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    words = [*corpus.overrides(), "training.max_steps=1", "resume=auto", "seed=choice(1)"]
+    words += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=2"]
+    words += ["hydra/launcher=joblib", f"hydra.sweep.dir={tmp_path}"]
+    result = seq2seq("train", "--multirun", *words)
+    assert result.code == 0, result.err
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["seed=1"]
+
+
 def test_a_setting_that_only_one_run_has_is_listed(
     corpus, trained: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
