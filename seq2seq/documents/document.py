@@ -1,6 +1,6 @@
 """A document: the texts that are translated, and all that stays as it is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,6 +26,17 @@ Text = tuple[str | Mark, ...]
 def write_text(text: Text, escape: Callable[[str], str] = str) -> str:
     """Write the marks of a text as they are, and its strings by `escape`."""
     return "".join(part.raw if isinstance(part, Mark) else escape(part) for part in text)
+
+
+def join_strings(parts: Iterable[str | Mark]) -> Text:
+    """Make one string of those that follow one another, without empty ones."""
+    joined: list[str | Mark] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        elif part:
+            joined.append(part)
+    return tuple(joined)
 
 
 @dataclass(frozen=True)

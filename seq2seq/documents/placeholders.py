@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, pairwise
 
-from seq2seq.documents.document import Kind, Mark, Text, write_text
+from seq2seq.documents.document import Kind, Mark, Text, join_strings, write_text
 from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
 from seq2seq.documents.shown import are_words
 from seq2seq.documents.spans import BLOCK, UNPAIRED
@@ -130,15 +130,7 @@ def _find_branches(text: Text) -> Iterator[str | Mark]:
 
 def as_strings(parts: Iterable[str | Mark]) -> Text:
     """Make strings again of what was found, as the reader knows them."""
-    strings: list[str | Mark] = []
-    for part in parts:
-        if isinstance(part, Found):
-            part = part.raw
-        if isinstance(part, str) and strings and isinstance(strings[-1], str):
-            strings[-1] += part
-        elif part:
-            strings.append(part)
-    return tuple(strings)
+    return join_strings(part.raw if isinstance(part, Found) else part for part in parts)
 
 
 def is_unnumbered(part: str | Mark) -> bool:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
+from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, join_strings
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16
 from seq2seq.documents.messages import key_first
+from seq2seq.documents.spans import Piece, read_pieces
 from seq2seq.documents.xml import Element, Role, opened, parse, read_span
 from seq2seq.errors import UserError
 
@@ -59,28 +60,24 @@ def _android_slots(element: Element) -> Iterator[Slot]:
 def _divide(text: Text, parts: Callable[[str], Iterable[str | Mark]]) -> Text:
     """Put parts in place of each string of a text."""
     each = ([piece] if isinstance(piece, Mark) else parts(piece) for piece in text)
-    return tuple(filter(None, chain.from_iterable(each)))
+    return join_strings(chain.from_iterable(each))
 
 
 def _android_role(element: Element) -> Role:
     return "word" if element.name.endswith(":g") else "around"
 
 
-def _android_parts(raw: str, cdata: bool) -> Iterator[str | Mark]:
+def _android_parts(raw: str, cdata: bool) -> list[str | Mark]:
     r"""Take the escapes away; `\n` and `\t` become marks. In CDATA, quotation marks are text."""
-    done, string = 0, ""
-    for found in _ANDROID_ESCAPE.finditer(raw):
-        string += raw[done : found.start()]
-        done = found.end()
+
+    def read(found: re.Match[str]) -> Piece:
         if found[2] in ("n", "t"):
-            yield string
-            yield Mark(found[0])
-            string = ""
-        elif found[1]:
-            string += decode_utf_16(found[1])
-        else:
-            string += found[2] or ('"' if cdata else "")
-    yield string + raw[done:]
+            return Piece(*found.span(), Mark(found[0]))
+        if found[1]:
+            return Piece(*found.span(), decode_utf_16(found[1]))
+        return Piece(*found.span(), found[2] or ('"' if cdata else ""))
+
+    return [piece.value for piece in read_pieces(raw, 0, len(raw), _ANDROID_ESCAPE, read)]
 
 
 def _android_escape(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text, write_text
+from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 # To many programs, these end a line.
@@ -84,16 +84,10 @@ def in_place(
         assert isinstance(piece.value, Mark)
         pieces[index] = piece._replace(value=Mark(piece.value.raw))
     pieces = _trim(pieces, pairs, outside)
-    text: list[str | Mark] = []
-    for piece in pieces:
-        if isinstance(piece.value, str) and text and isinstance(text[-1], str):
-            text[-1] += piece.value
-        else:
-            text.append(piece.value)
-    words = "".join(part for part in text if isinstance(part, str))
+    source = join_strings(piece.value for piece in pieces)
+    words = "".join(part for part in source if isinstance(part, str))
     if not any(map(str.isalpha, words)) or _NO_TEXT.search(words):
         return []
-    source = tuple(text)
     start, end = pieces[0].start, pieces[-1].end
 
     def write(translation: Text) -> str:

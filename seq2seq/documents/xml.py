@@ -8,7 +8,7 @@ from html import unescape
 from typing import Literal
 from xml.parsers import expat
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text, write_text
+from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
 from seq2seq.errors import UserError
 
 # Beyond these, as libxml2 has them, a file is refused: no document needs more.
@@ -309,15 +309,10 @@ def read_span(
 
     def lines(string: str, read: Callable[[str], str]) -> None:
         for i, piece in enumerate(_LINE_END.split(string)):
-            if i % 2:
-                parts.append((Mark(piece), "alone"))
-            elif piece and parts and isinstance(parts[-1][0], str):
-                parts[-1] = (parts[-1][0] + read(piece), "alone")
-            elif piece:
-                parts.append((read(piece), "alone"))
+            parts.append((Mark(piece) if i % 2 else read(piece), "alone"))
 
     read(element.children, start, end)
-    return Span(element, start, end, pair(parts), quotes)
+    return Span(element, start, end, join_strings(pair(parts)), quotes)
 
 
 def pair(parts: Sequence[tuple[str | Mark, Role]]) -> Text:
