@@ -33,6 +33,7 @@ from seq2seq.config import Config
 from seq2seq.data.config import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
+from seq2seq.reporting.record import SAMPLING, VOCABULARY
 from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
 from seq2seq.storage.trained_model import TrainedModel
@@ -41,8 +42,6 @@ from seq2seq.training.signals import call_handler
 
 logger = logging.getLogger("seq2seq")
 
-_VOCABULARY = "data.tokenizer."
-_SAMPLING = "data.tokenizer.sampling"  # of any vocabulary
 _MAX_NAME = 240  # bytes, of a folder
 
 
@@ -52,11 +51,11 @@ def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str])
     A size that was chosen stays as it is: the run refuses it if it is not the initial model's.
     """
     keys = [override.partition("=")[0].lstrip("+") for override in overrides]
-    refused = [key for key in keys if key.startswith(_VOCABULARY) and key != _SAMPLING]
+    refused = [key for key in keys if key.startswith(VOCABULARY) and key != SAMPLING]
     if refused:
         raise UsageError(
             f"{refused[0]}: the vocabulary is taken from init_from={chosen.init_from}"
-            f" ({initial.tokenizer.vocab_size:,} pieces): remove {_VOCABULARY}*"
+            f" ({initial.tokenizer.vocab_size:,} pieces): remove {VOCABULARY}*"
         )
     default, inherited = asdict(TransformerConfig()), asdict(initial.model.config)
     for name, value in default.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from seq2seq.documents.document import File, Kind, Languages, Mark, Slot, Text
+from seq2seq.documents.document import File, Kind, Languages, Mark, Slot, Text, write_text
 from seq2seq.documents.office import Paragraph, read_archive
 from seq2seq.documents.xml import Element, Role, escape, pair, read_string
 
@@ -219,7 +219,7 @@ class _Word:
             # A link and the formatting of all of its text are one pair of marks.
             head, tail = "", ""
             if parts and parts[-1][1] == ("open", None) and i < len(items) and items[i].depth < 0:
-                head, tail = _raw(parts.pop()[0]), _raw(items[i].part)
+                head, tail = (write_text((part,)) for part in (parts.pop()[0], items[i].part))
                 i += 1
             start = f"{head}{self._run}{first.format}"
             self._heads[start] = head, first.format
@@ -247,7 +247,3 @@ class _Word:
             else:
                 written.append(part.raw)
         return "".join(written)
-
-
-def _raw(part: str | Mark) -> str:
-    return part.raw if isinstance(part, Mark) else part

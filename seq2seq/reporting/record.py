@@ -144,9 +144,10 @@ def machine() -> str:
 
 LOCATION = ("run_dir", "cache", "resume")
 """Settings that say where a run is, and not what it is."""
-# What a run with init_from takes from its initial model, or has to be told if it differs.
-_VOCABULARY = "data.tokenizer."
-_SAMPLING = "data.tokenizer.sampling"
+VOCABULARY = "data.tokenizer."
+SAMPLING = "data.tokenizer.sampling"
+"""A run with init_from takes from its initial model all settings of the first but the second."""
+# What it has to be told if it differs.
 _DROPOUTS = {f"model.{name}" for name in DROPOUTS}
 
 
@@ -159,7 +160,7 @@ def train_command(config: Config) -> str:
     skipped, always = {*LOCATION}, {"data.tokenizer.vocab_size"}  # data=files has another default
     if config.init_from is not None:
         always |= _DROPOUTS
-        skipped |= {key for key in values if key.startswith(_VOCABULARY)} - {_SAMPLING}
+        skipped |= {key for key in values if key.startswith(VOCABULARY)} - {SAMPLING}
     words = [
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in values.items()

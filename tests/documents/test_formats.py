@@ -101,6 +101,11 @@ def test_the_format_is_found_by_the_name() -> None:
         ("json", '{"a": "b",\n}', "line 2: .*column 1"),
         ("json", "[" * 100_000, "nested too deeply"),
         ("arb", '["a"]', "not an object"),
+        ("xml", "<html/>", "not a file of Android's strings: its first element is html"),
+        ("ts", "<html/>", "not a file of Qt's messages: its first element is html"),
+        ("stringsdict", "<html/>", "not a property list: its first element is html"),
+        ("xliff", "<html/>", "not an XLIFF file: its first element is html"),
+        ("tmx", "<html/>", "not a TMX file: its first element is html"),
     ],
 )
 def test_malformed_files_are_refused_with_the_line(name: str, content: str, message: str) -> None:

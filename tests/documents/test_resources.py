@@ -7,7 +7,6 @@ from lxml import etree
 
 from seq2seq.documents.document import Document, Mark
 from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
-from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
 
 XLIFF = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
@@ -121,9 +120,3 @@ def test_plural_rules_of_apple_keep_what_is_no_text() -> None:
     joined = document.join([None, ("<eine>",), None])
     rules["n"]["one"] = "<eine>"  # type: ignore[index]
     assert plistlib.loads(joined.encode()) == {"options": rules}
-
-
-def test_other_files_are_refused() -> None:
-    for read in (read_android, read_qt, read_stringsdict):
-        with pytest.raises(UserError, match="its first element is html"):
-            read("<html/>", LANGUAGES)
