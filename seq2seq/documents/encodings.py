@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,15 +24,15 @@ _SAMPLE = "<a b='0'>"  # the same bytes in all encodings that contain ASCII
 _AS_WINDOWS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 
 
-def xml_reference(character: str) -> str:
-    """Write a character as XML and HTML do if the encoding lacks it."""
-    return f"&#{ord(character)};"
+def _write_java_escapes(error: UnicodeError) -> tuple[str, int]:
+    r"""Write characters that an encoding lacks as `\u` escapes of their UTF-16 units."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end
 
 
-def java_escape(character: str) -> str:
-    r"""Write a character as `\u` escapes of its UTF-16 units."""
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+JAVA_ESCAPES = "seq2seq.java"
+codecs.register_error(JAVA_ESCAPES, _write_java_escapes)
 
 
 @dataclass(frozen=True)
@@ -41,29 +41,18 @@ class Encoding:
 
     codec: str
     bom: bytes = b""
-    escape: Callable[[str], str] | None = None
-    """Writes a character that the encoding lacks, if the format can."""
+    errors: str = "strict"
+    """How a character that the encoding lacks is written, as the argument of `str.encode`."""
 
     def encode(self, text: str) -> bytes:
         """Return the bytes of a text, or refuse a character that can't be written."""
         try:
-            return self.bom + text.encode(self.codec)
+            return self.bom + text.encode(self.codec, self.errors)
         except UnicodeEncodeError as error:
-            if self.escape is None:
-                lacking = text[error.start]
-                raise UserError(
-                    f"the file is in {self.codec}, which has no {lacking!r}: convert it to UTF-8"
-                    " first"
-                ) from None
-        return self.bom + "".join(map(self._written, text)).encode(self.codec)
-
-    def _written(self, character: str) -> str:
-        try:
-            character.encode(self.codec)
-        except UnicodeEncodeError:
-            assert self.escape is not None
-            return self.escape(character)
-        return character
+            lacking = text[error.start]
+            raise UserError(
+                f"the file is in {self.codec}, which has no {lacking!r}: convert it to UTF-8 first"
+            ) from None
 
 
 def decode(
@@ -71,7 +60,7 @@ def decode(
     *,
     declared: re.Pattern[bytes] | None = None,
     usual: Sequence[str] = ("utf-8",),
-    escape: Callable[[str], str] | None = None,
+    errors: str = "strict",
 ) -> tuple[str, Encoding]:
     """Return the text of a file, without its mark of byte order, and how it was encoded.
 
@@ -80,7 +69,7 @@ def decode(
     """
     codecs_and_boms = _find_codecs(content, declared, usual)
     for codec, bom in codecs_and_boms:
-        encoding = Encoding(codec, bom, escape)
+        encoding = Encoding(codec, bom, errors)
         with suppress(UnicodeError):
             text = content[len(bom) :].decode(codec)
             if bom + text.encode(codec) == content:

@@ -36,7 +36,7 @@ def _text(read: Callable[[str, Languages], Document], **options: Any) -> Reader:
 
 
 def _xml(read: Callable[[str, Languages], Document]) -> Reader:
-    return _text(read, declared=encodings.XML, escape=encodings.xml_reference)
+    return _text(read, declared=encodings.XML, errors="xmlcharrefreplace")
 
 
 FORMATS: dict[str, Reader] = {
@@ -47,14 +47,14 @@ FORMATS: dict[str, Reader] = {
         read_html,
         declared=encodings.HTML,
         usual=("utf-8", "cp1252"),
-        escape=encodings.xml_reference,
+        errors="xmlcharrefreplace",
     ),
     "json": _text(read_json),
     "md": _text(read_markdown),
     "odt": read_odt,
     "po": _text(read_po, declared=encodings.PO),
     "properties": _text(
-        read_properties, usual=("ascii", "utf-8", "iso8859-1"), escape=encodings.java_escape
+        read_properties, usual=("ascii", "utf-8", "iso8859-1"), errors=encodings.JAVA_ESCAPES
     ),
     "srt": _text(read_srt),
     "strings": _text(read_strings),

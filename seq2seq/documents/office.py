@@ -88,7 +88,7 @@ def read_archive(
     for name in filter(is_part, archive.names):
         try:
             text, encoding = encodings.decode(
-                archive.read(name), declared=encodings.XML, escape=encodings.xml_reference
+                archive.read(name), declared=encodings.XML, errors="xmlcharrefreplace"
             )
             if re.search(r"<!DOCTYPE", text[:10_000]):
                 raise UserError("it has a DOCTYPE, which such documents must not have")

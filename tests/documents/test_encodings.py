@@ -58,9 +58,9 @@ def test_what_can_not_be_written_as_it_was_is_refused(
 
 
 def test_characters_that_the_encoding_lacks_are_escaped_or_refused() -> None:
-    text, encoding = decode(b"a\xe9", usual=["latin1"], escape=encodings.xml_reference)
+    text, encoding = decode(b"a\xe9", usual=["latin1"], errors="xmlcharrefreplace")
     assert encoding.encode(text + "ж😀") == b"a\xe9&#1078;&#128512;"
-    _, encoding = decode(b"a", usual=["ascii", "utf-8"], escape=encodings.java_escape)
+    _, encoding = decode(b"a", usual=["ascii", "utf-8"], errors=encodings.JAVA_ESCAPES)
     assert encoding.encode("é😀") == rb"\u00e9\ud83d\ude00"
     _, encoding = decode(b"\xe9", usual=["latin1"])
     with pytest.raises(UserError, match="in latin1, which has no 'ж'"):
