@@ -64,7 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
     limits = parser.add_argument_group("limits")
     for name, unit, text in (
-        ("char-limit", "N", "maximum characters of a request (default 5000)"),
+        (
+            "char-limit",
+            "N",
+            "maximum characters of a request, 20 times as many of a file (default 5000)",
+        ),
         ("batch-limit", "N", "maximum texts of a request (default 100)"),
         ("queue-tokens", "N", "maximum tokens queued or being translated (default 100000)"),
         ("timeout", "S", "seconds for an answer (default 60)"),

@@ -281,8 +281,11 @@ class App:
             file = read_file(name, content, languages)
         except UserError as error:
             raise invalid(str(error)) from None
-        parts = [part for text in file.texts for part in text if isinstance(part, str)]
-        check_texts(["".join(parts)], self._limits)
+        size = sum(len(part) for text in file.texts for part in text if isinstance(part, str))
+        if size > (limit := self._limits.file_char_limit):
+            raise invalid(
+                f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
+            )
         return file
 
     def _detected(self, text: str) -> dict[str, Any]:

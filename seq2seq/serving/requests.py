@@ -47,6 +47,11 @@ class Limits(Struct, kw_only=True, frozen=True):
     body_seconds: float = 10.0
     """Seconds for a request's body to arrive."""
 
+    @property
+    def file_char_limit(self) -> int:
+        """Maximum characters to translate of a file: as many as about 30 pages have, by default."""
+        return 20 * self.char_limit
+
 
 class Upload(NamedTuple):
     """An uploaded file."""

@@ -69,7 +69,7 @@ def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.Monk
         ("a.pdf", b"x", "a.pdf: format is not supported: choose .arb, "),
         ("a.docx", b"x", "a.docx: not a ZIP archive"),
         ("a.txt", b"\xff", "a.txt: the file is not utf-8"),
-        ("a.md", b"a" * 5001, "exceeds text limit (5000), the server's --char-limit"),
+        ("a.md", b"a" * 100_001, "file (100001) exceeds file limit (100000), 20 times"),
         ("a.srt", b"1\nA dog --> runs.\n", "no subtitle was recognised"),
     ],
 )
