@@ -9,7 +9,7 @@ from typing import Any
 from seq2seq.config import Config, read_config
 from seq2seq.reporting.record import FINISHED_FILE, LOCATION, flat, newest_progress, read_object
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import METRICS, Metrics, bleu_by_set, read_metrics
+from seq2seq.training.recorder import METRICS, Metrics, read_metrics, set_name
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,10 @@ def overview(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
 def _scores(best: Metrics) -> dict[str, float]:
     if not best:
         return {}
-    return {
-        "best step": int(best["step"]),
-        "perplexity": round(best["valid/perplexity"], 3),
-        **{
-            "BLEU" if name == "valid" else f"BLEU {name}": round(bleu, 2)
-            for name, bleu in bleu_by_set(best).items()
-        },
-    }
+    scores = {"best step": int(best["step"]), "perplexity": round(best["valid/perplexity"], 3)}
+    for metric, value in best.items():
+        title = {"bleu": "BLEU", "chrf": "chrF"}.get(metric.rpartition("/")[2])
+        if title:
+            name = set_name(metric)
+            scores[title if name == "valid" else f"{title} {name}"] = round(value, 2)
+    return scores

@@ -226,7 +226,10 @@ class TrainingRun:
             None if average is None else average.weights,
         )
         self._remove_averaged()
-        remove_old(self.folder, self.config.training.keep_checkpoints)
+        # Where a signal stops a run is kept in addition, so that the mean of the last checkpoints
+        # is that of an uninterrupted run.
+        stopped = not trainer.progress.validation_pending
+        remove_old(self.folder, self.config.training.keep_checkpoints + stopped)
 
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so."""

@@ -180,9 +180,15 @@ def rename_newer(run: Path, newest: Path, log: Callable[[str], None]) -> None:
 
 
 def remove_old(run: Path, keep: int) -> None:
-    """Keep that many checkpoints, the newest, and remove the others."""
-    for folder in checkpoints(run)[:-keep]:
-        remove_folder(folder)
+    """Keep that many checkpoints, the newest, and remove the others.
+
+    Those that were never validated, where a run was stopped, are removed once there is a newer one.
+    """
+    *earlier, newest = checkpoints(run)
+    kept = [*(folder for folder in earlier if (folder / _VALIDATED).exists()), newest][-keep:]
+    for folder in earlier:
+        if folder not in kept:
+            remove_folder(folder)
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:

@@ -155,11 +155,17 @@ def test_the_newest_good_checkpoint_skips_the_corrupt_and_says_so(run: Path) -> 
     assert newest_good(run / "nowhere", messages.append) is None
 
 
-def test_old_checkpoints_are_removed(run: Path) -> None:
+def test_old_checkpoints_are_removed_and_those_of_a_stop_that_was_resumed(run: Path) -> None:
+    first, stopped, newest = checkpoints(run)
+    save_validation(first, {})
+    save_validation(stopped, {})
     remove_old(run, 5)
-    assert len(checkpoints(run)) == 3
+    assert checkpoints(run) == [first, stopped, newest]
     remove_old(run, 2)
-    assert [folder.name for folder in checkpoints(run)] == ["step_00000010", "step_00000100"]
+    assert checkpoints(run) == [stopped, newest]
+    (stopped / "validated.json").unlink()
+    remove_old(run, 2)
+    assert checkpoints(run) == [newest]
 
 
 def test_a_checkpoint_whose_folder_can_t_be_listed_is_skipped(
