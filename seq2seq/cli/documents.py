@@ -38,7 +38,12 @@ def document_format(arguments: argparse.Namespace) -> str:
             f"{arguments.input}: documents of {bare.suffix} can't be translated: extract the text,"
             " or save it as one of " + ", ".join(FORMATS)
         )
-    return "" if chosen == "txt" else chosen
+    if chosen in ("", "txt"):
+        return ""
+    named = find_format(PurePath(arguments.output).name)
+    if named not in ("", chosen):
+        raise UsageError(f"-o {arguments.output}: a .{chosen} stays one, so name it .{chosen}")
+    return chosen
 
 
 def check_options(arguments: argparse.Namespace) -> None:

@@ -155,8 +155,8 @@ class _Parser(argparse.ArgumentParser):
         if found:
             options, message = list(_COMMANDS), f"no such command: {found[1]}"
         word = message.rpartition(":")[2].replace(",", " ").split()
-        near = difflib.get_close_matches(word[0], options, n=1) if word else []
-        hint = f"; did you mean {near[0]}?" if near and near[0] != word[0] else ""
+        near = difflib.get_close_matches(word[0], options, 1, 0.7) if word else []
+        hint = f"; did you mean {near[0]}?" if near and near[0] not in word[0].split("/") else ""
         raise UsageError(f"{message}{hint}; {self.prog} --help shows how")
 
 

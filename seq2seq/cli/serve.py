@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         default="auto",
-        help="native, ctranslate2 (pip install ctranslate2), or auto (default): whichever"
-        " translates one sentence faster on this machine",
+        help="native, ctranslate2 (pip install ctranslate2), also with --precision int8, or auto"
+        " (default): whichever translates one sentence faster on this machine",
     )
     add_device_options(parser)
     limits = parser.add_argument_group("limits")

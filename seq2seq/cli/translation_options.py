@@ -30,8 +30,8 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
     parser.add_argument(
         "--precision",
-        help="fp32 (default on a CPU, where no output then depends on the batch), bf16, int8 (needs"
-        " engine ctranslate2), or auto (default on a GPU): bf16 where it is faster, else fp32",
+        help="fp32 (default on a CPU, where no output then depends on the batch), bf16, or auto"
+        " (default on a GPU): bf16 where it is faster, else fp32",
     )
 
 
@@ -81,8 +81,8 @@ def add_search_options(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument(
         "--engine",
-        help="native (default), or ctranslate2 (pip install ctranslate2): often faster, but some"
-        " outputs differ",
+        help="native (default), or ctranslate2 (pip install ctranslate2): often faster, also with"
+        " --precision int8, but some outputs differ",
     )
     add_device_options(parser)
 

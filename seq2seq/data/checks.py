@@ -184,7 +184,7 @@ def check_references(
     characters = "".join(c for c in references[lost[0]] if c not in written[lost[0]])
     return [
         f"{len(lost) / len(references):.1%} of the references of {split.name} can't be written by"
-        f" the tokenizer, first {split.locate(lost[0] + 1)} ({characters!r}): {remedy}"
+        f" the tokenizer, first {split.locate(lost[0] + 1, 'target')} ({characters!r}): {remedy}"
     ]
 
 

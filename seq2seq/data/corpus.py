@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from seq2seq.data.config import CorpusConfig, DataConfig, control_ids, prefix_errors
 from seq2seq.data.lines import is_url, open_raw, reason_of
@@ -55,9 +55,9 @@ class Split:
             return str(self._dataset)
         return " and ".join(path for path in (text.pairs, text.source, text.target) if path)
 
-    def locate(self, number: int) -> str:
+    def locate(self, number: int, side: Literal["source", "target"] = "source") -> str:
         """Name a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
-        path = self._config.pairs or self._config.source
+        path = self._config.pairs or getattr(self._config, side)
         if path and pairs_suffix(path) == ".tmx":
             return f"{path}, unit {number:,}"
         return f"{path}:{number}" if path else self._dataset.row_name(number)

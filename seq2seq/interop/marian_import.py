@@ -33,13 +33,13 @@ from seq2seq.storage.trained_model import TrainedModel
 
 # Files by which the models of other programs are known.
 _OTHERS = {
+    "model.bin": "CTranslate2",
     **dict.fromkeys((MANIFEST, "metrics.jsonl"), "this program, which --model takes as it is"),
     "*.intgemm*": "Bergamot or Firefox, a student with SSRU cells; import its teacher",
     "dict.*.txt": "fairseq",
     "*.pt": "fairseq or OpenNMT-py",
     "*ckpt*": "JoeyNMT, OpenNMT or tensor2tensor",
     "params.*": "Sockeye",
-    "model.bin": "CTranslate2",
 }
 
 

@@ -48,6 +48,8 @@ def find_model(run: Path) -> Path:
     """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint."""
     if not run.is_dir():
         raise UserError(f"{run}: no folder of this name; give the run_dir of a run")
+    if (run / "vocab.json").exists():
+        raise UserError(f"{run}: is a model of Marian's: convert it with seq2seq import")
     for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
         if holds_model(folder):
             return folder

@@ -483,7 +483,7 @@ def test_references_that_can_t_be_written_are_reported(
     prepare(config, tmp_path / "cache", log, given)  # also when the folder is reused
     for name in ("valid", "valid_sets.more"):
         message = f"5.0% of the references of {name} can't be written by the tokenizer, first"
-        assert (f"{message} {config.valid.source}:20 ('，'): {remedy}" in log) == bool(remedy)
+        assert (f"{message} {config.valid.target}:20 ('，'): {remedy}" in log) == bool(remedy)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ OTHERS = {
     "model_step_1000.pt": "OpenNMT-py",
     "best.ckpt config.yaml src_vocab.txt": "JoeyNMT",
     "params.best vocab.src.0.json": "Sockeye",
-    "model.bin config.json shared_vocabulary.json": "CTranslate2",
+    "model.bin config.json shared_vocabulary.json manifest.json": "CTranslate2",
     "config.json manifest.json model.safetensors": "--model takes as it is",
     "config.yaml metrics.jsonl": "--model takes as it is",
     "config.json spiece.model": "model_type is 't5': only 'marian'",

@@ -219,6 +219,9 @@ def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
     (run / "empty").mkdir()
     with pytest.raises(UserError, match="no model in it"):
         find_model(run / "empty")
+    (run / "empty" / "vocab.json").touch()
+    with pytest.raises(UserError, match="convert it with seq2seq import"):
+        find_model(run / "empty")
     with pytest.raises(UserError, match="no folder of this name"):
         find_model(run / "nowhere")
 
