@@ -189,8 +189,6 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         raise UsageError(
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
-    if arguments.glossary is not None and len(arguments.model) > 1:
-        raise UsageError("--glossary has the terms of one pair of languages: give one --model")
     models = []
     choose = arguments.engine == "auto"
     if choose:
@@ -199,6 +197,11 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     for run, pair, options in zip(arguments.model, pairs, each, strict=True):
         trained = load_model(find_model(Path(run)))
         source, targets = _languages(run, trained, pair)
+        if arguments.glossary is not None and len(arguments.model) * len(targets) > 1:
+            raise UsageError(
+                "--glossary has the terms of one pair of languages: give one --model, and name one"
+                " pair with --languages"
+            )
         has_several = len(trained.target_languages) > 1
         to = targets[0] if has_several else None
         options = replace(options, source_language=pair and source, to=to)

@@ -110,9 +110,9 @@ def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
     parts: list[tuple[Span, Span]] = []
     end = target_end = 0
     whole = [("", source, text)]
-    for copied, part, part_text in [(*both, its.text) for *both, its in segments] or whole:
-        start = source.index(part, end + len(copied))
-        target_start = text.index(part_text, target_end + len(copied))
+    for before, part, part_text in [(*both, its.text) for *both, its in segments] or whole:
+        start = source.index(part, end + len(before))
+        target_start = text.index(part_text, text.index(before, target_end) + len(before))
         parts.append(((end, start), (target_end, target_start)))
         end, target_end = start + len(part), target_start + len(part_text)
         parts.append(((start, end), (target_start, target_end)))

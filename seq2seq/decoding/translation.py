@@ -60,8 +60,8 @@ class Translation:
     missing_terms: tuple[str, ...] = ()
     """Terms of the glossary that stand in the line, whose translations `text` lacks."""
     parts: tuple[tuple[str, str, "Translation"], ...] = ()
-    """Of each segment, what is copied before it, its source and its translation; none of a whole
-    line."""
+    """Of each segment, what stands unchanged before it, its source and its translation; none of a
+    whole line."""
 
     @property
     def text(self) -> str:
@@ -78,13 +78,14 @@ class Translation:
         cls, segments: list[Segment], candidates: list[list[Candidate]]
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
+        separators = ["", *(segment.separator for segment in segments)]
         parts = [
             (
-                segment.copied,
+                separator + segment.copied,
                 segment.source,
                 cls.from_segments([replace(segment, copied="", separator="")], [found]),
             )
-            for segment, found in zip(segments, candidates, strict=True)
+            for separator, segment, found in zip(separators, segments, candidates, strict=False)
             if len(segments) > 1 or segment.copied
         ]
         return cls(

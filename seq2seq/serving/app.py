@@ -128,7 +128,7 @@ class App:
     async def attention(self, request: Request) -> Response:
         """Compute the attention weights for a source and its translation, or a given target."""
         fields = await self._fields(request, AttentionFields)
-        check_texts([fields.source, fields.target], self._limits)
+        check_texts([fields.source + fields.target], self._limits)
         (source, target), *_ = self._service.models
         model = self._service.find(
             fields.source_language or source, fields.target_language or target

@@ -44,6 +44,8 @@ CALLS = [
     ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("--model {model} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
     ("--model {model} --model {model}", 1, "both translate en -> de"),
+    ("--model {model} --model {model} --glossary {text}", 2, "give one --model"),
+    ("--model {two} --glossary {text}", 2, "the terms of one pair of languages"),
     ("--model {model} --api-key-file {text}", 1, "no key in it"),
     ("--model {model} --allow-origin https://friend.example/", 2, "https://friend.example/"),
 ]
@@ -51,13 +53,20 @@ CALLS = [
 
 @pytest.mark.parametrize(("words", "code", "message"), CALLS)
 def test_a_bad_call_is_refused_in_one_line(
-    words: str, code: int, message: str, model: Path, tmp_path: Path, seq2seq: Callable
+    words: str,
+    code: int,
+    message: str,
+    model: Path,
+    model_of_two: Path,
+    tmp_path: Path,
+    seq2seq: Callable,
 ) -> None:
     text = tmp_path / "text"
     text.write_text("\n")
+    paths = {"model": model, "two": model_of_two, "text": text}
     port = () if "--port" in words else ("--port", "0")
     engine = () if "--engine" in words else ("--engine", "native")
-    result = seq2seq("serve", *port, *engine, *words.format(model=model, text=text).split())
+    result = seq2seq("serve", *port, *engine, *words.format(**paths).split())
     assert result.code == code
     assert message in result.err
     assert result.err.count("\n") == 1

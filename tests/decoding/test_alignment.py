@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
@@ -13,9 +15,12 @@ from seq2seq.decoding.alignment import (
     align_pieces,
     choose_step,
     contributions,
+    parts_of,
 )
 from seq2seq.decoding.attention import record_attention
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.segments import make_segments
+from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig
@@ -142,10 +147,27 @@ def test_a_translation_is_aligned_segment_by_segment(translator: Translator) -> 
         expected += linked(one)
     assert linked(found) == [*expected, ("4", "4"), ("2", "2")]
     assert (found.source, found.target) == (line, translation.text)
-    # What is copied may have the words that are translated after it.
-    line = "man@sea.en\tman"
-    (found,) = translator.alignments([line], translator.translate([line]))
-    assert {i == 1 for i, j in found.words if j > 0} == {True}
+
+
+TEXTS = ["man", "a man", "(a)", "1) ", "- ", "man@sea.en", "42", ". ", "。", "\t", " ", "\u2028"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(TEXTS), max_size=12).map("".join), st.booleans())
+def test_parts_are_found_where_they_stand_also_if_what_is_copied_has_their_words(
+    tokenizer: Tokenizer, line: str, by_sentence: bool
+) -> None:
+    (segments,) = make_segments(
+        [line], [""], tokenizer, max_tokens=12, max_output=lambda n: n, by_sentence=by_sentence
+    )
+    output = [Candidate("man", -1.0, ["man"], False)]
+    outputs = [output if len(segment.source_ids) > 1 else [] for segment in segments]
+    translation = Translation.from_segments(segments, outputs)
+    spans = parts_of(line, translation)
+    found = [(line[slice(*a)], translation.text[slice(*b)]) for a, b in spans]
+    parts = [(part, its.text) for _, part, its in translation.parts]
+    assert found[1::2] == (parts or [(line.strip(), translation.text.strip())])
+    assert all(a.split() == b.split() for a, b in found[::2])
 
 
 def test_words_have_the_links_of_their_pieces() -> None:

@@ -48,7 +48,7 @@ def test_the_translation_of_each_segment_is_kept_beside_that_of_the_line() -> No
     translation = Translation.from_segments(segments, [one, [], two])
     assert translation.parts == (
         ("", "One.", Translation(one, unknown=1)),
-        ("", "", Translation([])),
+        (" ", "", Translation([])),
         ("", "Two.", Translation(two, source_truncated=True)),
     )
 
@@ -77,8 +77,8 @@ def test_what_is_copied_stands_around_the_translations() -> None:
         Candidate("42\t  - Eins \t42\t", -1.0, ["Eins"], False),
         Candidate("42\t  - Ein \t42\t", -2.0, ["Ein"], False),
     ]
-    parts = [(copied, its.text) for copied, _, its in translation.parts]
-    assert parts == [("42\t", ""), ("  - ", "Eins"), ("42\t", "")]
+    parts = [(before, its.text) for before, _, its in translation.parts]
+    assert parts == [("42\t", ""), ("  - ", "Eins"), (" \t42\t", "")]
     copied = Translation.from_segments([number, number], [[], []])
     assert copied.candidates == [Candidate("42\t42\t", 0.0, [], False)]
     assert Translation.from_segments([segment()], [[]]).candidates == []

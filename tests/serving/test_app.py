@@ -139,13 +139,14 @@ def test_fifty_clients_get_what_the_command_writes(
     )
     model = Model("model", ("en", "de"), translator)
     with (
-        serve_models([model], Limits(cache=0, batch_tokens=200)) as served,
+        serve_models([model], Limits(cache=0, batch_tokens=200, batch_limit=1)) as served,
         ThreadPoolExecutor(50) as clients,
     ):
         found = clients.map(lambda lines: served.translate("\n".join(lines)).json, requests)
         for lines, answer in zip(requests, found, strict=True):
             assert answer["translatedText"] == "\n".join(expected[line] for line in lines)
         text = served.ask("GET", "/metrics").content.decode()
+        assert served.post("/attention", source="a man", target="the sea").status == 200
     (batches,) = re.findall(r"^seq2seq_batch_sentences_count (.+)", text, re.M)
     (lines_in_batches,) = re.findall(r"^seq2seq_batch_sentences_sum (.+)", text, re.M)
     # They did share batches: a line each would be as many batches as lines.
