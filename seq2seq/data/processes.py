@@ -13,7 +13,7 @@ from multiprocessing import (
     parent_process,
     set_start_method,
 )
-from signal import SIG_IGN, SIGINT, signal
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -67,7 +67,9 @@ def _start(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
     processor.threads = 1
-    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the parent answers
+    # A terminal sends some of them to all its processes, and Slurm others: the parent answers.
+    for number in (SIGINT, SIGHUP, SIGUSR1, SIGUSR2):
+        signal(number, SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -315,6 +316,17 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(map_in_processes(end_at_once_elsewhere, range(10))) == list(range(10))
     with pytest.raises(UserError, match="a process that encodes text has ended"):
         list(map_in_processes(end_at_once_elsewhere, range(30)))
+
+
+def signal_elsewhere(number: int) -> int:
+    if parent_process():
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return number
+
+
+def test_a_signal_to_all_processes_is_the_parent_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    assert list(map_in_processes(signal_elsewhere, range(30))) == list(range(30))
 
 
 @pytest.mark.integration
