@@ -55,7 +55,8 @@ usage: seq2seq train [OVERRIDE ...] [--multirun] [--cfg job]
 Train a model from parallel text; a Hydra application: every option is KEY=VALUE.
 
   data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
-  model=tiny|small|base|big             the size of the model; default base
+  model=tiny|small|base|big|modern_small|modern_base
+                                        the size of the model; default base
   schedule=paper|small_data|demo        step size, learning rate, limits; default paper for millions
                                         of pairs; small_data for 10,000 to 500,000 pairs; demo
                                         ends after a few minutes

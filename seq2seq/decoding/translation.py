@@ -154,6 +154,7 @@ WARNINGS = {
     "unknown": "source pieces unknown to the tokenizer",
 }
 """Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
+_TERMS = {"missing_terms": "terms not translated as the glossary says"}
 
 
 @dataclass
@@ -204,14 +205,14 @@ class OutputWarnings:
         return OutputWarnings(**counts)
 
     def __str__(self) -> str:
-        """Return all counts, on one line, with the first line of each that has one."""
-        terms = {"missing_terms": "terms not translated as the glossary says"}
+        """Return the counts above 0, on one line, with the first line of each that has one."""
         counts = []
-        for name, meaning in (WARNINGS | terms if self.missing_terms else WARNINGS).items():
-            first = self.first_lines.get(name)
-            where = "" if first is None else f" (first: line {first:,})"
-            counts.append(f"{getattr(self, name):,} {meaning}{where}")
-        return f"lines: {self.lines:,}; {', '.join(counts)}"
+        for name, meaning in (WARNINGS | _TERMS).items():
+            if count := getattr(self, name):
+                first = self.first_lines.get(name)
+                where = "" if first is None else f" (first: line {first:,})"
+                counts.append(f"{count:,} {meaning}{where}")
+        return f"lines: {self.lines:,}; {', '.join(counts) or 'nothing suspicious'}"
 
 
 def _digits(text: str) -> list[int]:

@@ -43,8 +43,7 @@ def test_a_terminal_is_answered_line_by_line_until_ctrl_d(
         terminal.type(f"{line}\n")
         assert terminal.read_until("\n> $") == f"{line}\r\n{answer}\r\n> "
     terminal.type("\x04")
-    warnings = terminal.read_until("tokenizer\r\n")
-    assert warnings.startswith("\r\nseq2seq: lines: 3; 0 empty outputs")
+    terminal.read_until("^\r\nseq2seq: lines: 3; .*\r\n")
     assert terminal.process.wait(SECONDS) == 0
 
 

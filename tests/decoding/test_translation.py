@@ -142,11 +142,12 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         unknown=3,
     )
     assert str(warnings) == (
-        "lines: 8; 1 empty outputs, 1 outputs equal to their sources, 0 outputs far too short for"
-        " their sources, 1 outputs that repeat themselves, 1 outputs with other numbers, 1 outputs"
-        " cut off at the maximum length, 1 sources split, 1 sources too long, whose ends were"
-        " skipped, 3 source pieces unknown to the tokenizer"
+        "lines: 8; 1 empty outputs, 1 outputs equal to their sources, 1 outputs that repeat"
+        " themselves, 1 outputs with other numbers, 1 outputs cut off at the maximum length, 1"
+        " sources split, 1 sources too long, whose ends were skipped, 3 source pieces unknown to"
+        " the tokenizer"
     )
+    assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
     for number in (3, 4):
         warnings.count("two", translation(""), number)
     later = OutputWarnings()
