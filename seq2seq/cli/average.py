@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FOLDER",
-        help="new, or a model to replace (default RUN/averaged, which a run replaces when it ends)",
+        help="new, or a model to replace (default RUN/averaged, which a run that goes on replaces)",
     )
 
 
