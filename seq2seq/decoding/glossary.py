@@ -13,8 +13,9 @@ from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 
-# A letter or digit of a script with spaces between words: not Thai, Burmese, Khmer, Chinese, ...
-_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff]"
+# Scripts without spaces between words: Thai, Burmese, Khmer, Chinese, ...
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff"
+_LETTER = rf"[^\W{_UNSPACED}]"  # or digit, of a script with spaces
 _WITHIN_WORD = re.compile(rf"(?<={_LETTER})(?=-?{_LETTER})|(?<={_LETTER}-)(?={_LETTER})")
 
 Sequences: TypeAlias = tuple[tuple[int, ...], ...]
@@ -50,8 +51,7 @@ def _ways_to_write(target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
     if not after_space or UNKNOWN_ID in after_space:
         raise UserError(f"glossary: the model can't write {target!r:.80}; choose other words")
     (written,) = tokenizer.decode([list(after_space)])
-    if not re.match(_LETTER, written):
-        # Perhaps of a script without spaces: within a text, it has none before it.
+    if re.match(f"[{_UNSPACED}]", written):  # within a text, it has no space before it
         within = after_mark[len(mark) :] if after_mark[: len(mark)] == mark else after_space
         return written, (within, (START_ID, *after_space))
     # The first word of a translation may begin with a capital letter.

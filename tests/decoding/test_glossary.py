@@ -65,6 +65,11 @@ def test_the_longest_term_is_found_and_none_within_a_word(
     assert [term.source for term in glossary.find(source)] == found
 
 
+def test_a_term_that_begins_with_a_sign_has_a_space_before_it(tokenizer: Tokenizer) -> None:
+    (term,) = Glossary({"sea": ".sea"}, tokenizer).find("sea")
+    assert term.sequences == (tuple(tokenizer.encode_target([".sea"])[0]),)
+
+
 @pytest.mark.parametrize(
     ("target", "text", "times"),
     [
