@@ -1,18 +1,12 @@
 """A function mapped by several processes: results in order, in bounded memory."""
 
+import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
-from multiprocessing import (
-    get_all_start_methods,
-    get_context,
-    get_start_method,
-    parent_process,
-    set_start_method,
-)
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
 from threading import Thread
 from typing import Any, TypeVar
@@ -36,11 +30,11 @@ def map_in_processes(function: Callable[[T], R], items: Iterable[T]) -> Generato
     many = list(islice(iterator, 1))
     if not many:
         return
-    if get_start_method() not in get_all_start_methods():
+    if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
         # In a process of joblib it is its own, which a process that is started would not know.
-        set_start_method("spawn", force=True)
+        multiprocessing.set_start_method("spawn", force=True)
     # Not forked: other threads may hold locks, and a lock of a file would outlive this process.
-    pool = ProcessPoolExecutor(count, get_context("spawn"), _start, (function,))
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start, (function,))
     waiting: deque[Future[Any]] = deque()
     try:
         for item in chain(many, iterator):
@@ -78,7 +72,7 @@ def _call(item: Any) -> Any:
 
 
 def _end_with_parent() -> None:
-    parent = parent_process()
+    parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
