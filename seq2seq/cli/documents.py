@@ -42,7 +42,9 @@ def document_format(arguments: argparse.Namespace) -> str:
         return ""
     named = find_format(PurePath(arguments.output).name)
     if named not in ("", chosen):
-        raise UsageError(f"-o {arguments.output}: a .{chosen} stays one, so name it .{chosen}")
+        raise UsageError(
+            f"-o {arguments.output}: the translation is .{chosen}, as the document: name it so"
+        )
     return chosen
 
 

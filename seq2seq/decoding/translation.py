@@ -147,7 +147,7 @@ WARNINGS = {
     "copied": "outputs equal to their sources",
     "too_short": "outputs far too short for their sources",
     "repeating": "outputs that repeat themselves",
-    "other_numbers": "outputs with other numbers",
+    "other_numbers": "outputs with other numbers than their sources",
     "output_truncated": "outputs cut off at the maximum length",
     "source_split": "sources split",
     "source_truncated": "sources too long, whose ends were skipped",

@@ -143,9 +143,9 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     )
     assert str(warnings) == (
         "lines: 8; 1 empty outputs, 1 outputs equal to their sources, 1 outputs that repeat"
-        " themselves, 1 outputs with other numbers, 1 outputs cut off at the maximum length, 1"
-        " sources split, 1 sources too long, whose ends were skipped, 3 source pieces unknown to"
-        " the tokenizer"
+        " themselves, 1 outputs with other numbers than their sources, 1 outputs cut off at the"
+        " maximum length, 1 sources split, 1 sources too long, whose ends were skipped, 3 source"
+        " pieces unknown to the tokenizer"
     )
     assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
     for number in (3, 4):
