@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# Words ({x} is a path of the fixture below), exit code, and what the line must say.
+# Words ({x} is of the fixture below), exit code, and what the line must say.
 CALLS = [
     ("trian", 2, "no such command: trian; did you mean train?"),
     ("translate", 2, "arguments are required: --model; seq2seq translate --help shows how"),
@@ -39,7 +39,15 @@ CALLS = [
     ("translate --model {model} -i {text} --resume --alignments x -o y", 2, "remove --alignments"),
     ("translate --model {model} -i {text} --resume -o -", 2, "--resume continues a file: add -o"),
     ("translate --model {model} -i {text} --resume -o /dev/null", 1, "needs a file as output"),
-    ("serve --model {model} --model {model} --glossary {text}", 2, "give one --model"),
+    ("{serve} --model {model} --glossary {text}", 2, "give one --model"),
+    ("{serve} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
+    ("{serve} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
+    ("{serve} --char-limit 0", 2, "--char-limit: Expected `int` >= 1"),
+    ("{serve} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
+    ("{serve} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
+    ("{serve} --model {model}", 1, "both translate en -> de"),
+    ("{serve} --api-key-file {blank}", 1, "no key in it"),
+    ("{serve} --allow-origin https://friend.example/", 2, "https://friend.example/"),
     ("score -i {text}", 2, "-r/--reference -t/--test-set"),
     ("score --model {model} -r {text}", 2, "give -s"),
     ("score -i {text} -r {two} --compare {text}", 2, "named twice"),
@@ -55,6 +63,7 @@ CALLS = [
     ("export --model {model} --to marian", 2, "required: -o/--output; seq2seq export --help"),
     ("report --model {model}", 2, "unrecognized arguments: --model; seq2seq report --help"),
     ("report {nowhere}", 1, "give the run_dir of a run"),
+    ("export --model {model} --to marian -o {folder}", 1, "already exists; choose another folder"),
     ("average --model {nowhere}", 1, "no checkpoints in it"),
     ("average --model {model} --last 0", 2, "--last 0"),
     ("train foo", 2, "missing EQUAL at"),
@@ -89,18 +98,21 @@ CALLS = [
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Path]:
+def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Path | str]:
     folder = tmp_path_factory.mktemp("bad_calls")
     (folder / "empty").mkdir()
     (folder / "text").write_text("one line\n")
+    (folder / "blank").write_text("\n")
     (folder / "two").write_text("one line\nanother\n")
     (folder / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,500\nNo.\n")
     return {
         "folder": folder / "empty",
         "text": folder / "text",
+        "blank": folder / "blank",
         "two": folder / "two",
         "film": folder / "film.srt",
         "model": model,
+        "serve": f"serve --port 0 --engine native --model {model}",
         "nowhere": folder / "nowhere",
     }
 
@@ -108,7 +120,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, P
 @pytest.mark.parametrize(("call", "code", "message"), CALLS, ids=[call for call, *_ in CALLS])
 def test_a_bad_call_gets_one_line(
     seq2seq: Callable,
-    places: dict[str, Path],
+    places: dict[str, Path | str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     call: str,
@@ -116,7 +128,7 @@ def test_a_bad_call_gets_one_line(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = seq2seq(*(word.format(**places) for word in call.split()))
+    result = seq2seq(*call.format(**places).split())
     assert (result.code, result.out) == (code, ""), result.err
     assert result.err.count("\n") == 1, result.err
     assert result.err.startswith("seq2seq: ")

@@ -50,8 +50,7 @@ def run(*words: str) -> int:
 
 def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert run(*words, "--json") == 0
-    results: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return results
+    return json.loads(capsys.readouterr().out)
 
 
 def values(results: dict[str, Any]) -> dict[str, float]:

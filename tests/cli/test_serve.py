@@ -36,40 +36,14 @@ def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-# Words ({model} and {text} are paths), exit code, and what the line must say.
-CALLS = [
-    ("--model {model} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
-    ("--model {model} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),
-    ("--model {model} --char-limit 0", 2, "--char-limit: Expected `int` >= 1"),
-    ("--model {model} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
-    ("--model {model} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
-    ("--model {model} --model {model}", 1, "both translate en -> de"),
-    ("--model {model} --model {model} --glossary {text}", 2, "give one --model"),
-    ("--model {two} --glossary {text}", 2, "the terms of one pair of languages"),
-    ("--model {model} --api-key-file {text}", 1, "no key in it"),
-    ("--model {model} --allow-origin https://friend.example/", 2, "https://friend.example/"),
-]
-
-
-@pytest.mark.parametrize(("words", "code", "message"), CALLS)
-def test_a_bad_call_is_refused_in_one_line(
-    words: str,
-    code: int,
-    message: str,
-    model: Path,
-    model_of_two: Path,
-    tmp_path: Path,
-    seq2seq: Callable,
+def test_a_glossary_is_of_one_pair_of_languages(
+    model_of_two: Path, tmp_path: Path, seq2seq: Callable
 ) -> None:
-    text = tmp_path / "text"
-    text.write_text("\n")
-    paths = {"model": model, "two": model_of_two, "text": text}
-    port = () if "--port" in words else ("--port", "0")
-    engine = () if "--engine" in words else ("--engine", "native")
-    result = seq2seq("serve", *port, *engine, *words.format(**paths).split())
-    assert result.code == code
-    assert message in result.err
-    assert result.err.count("\n") == 1
+    (tmp_path / "terms").write_text("a\tb\n")
+    words = ("--port", "0", "--engine", "native", "--glossary", tmp_path / "terms")
+    result = seq2seq("serve", "--model", model_of_two, *words)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "the terms of one pair of languages" in result.err
 
 
 def test_a_port_in_use_is_refused(model: Path, seq2seq: Callable) -> None:

@@ -21,7 +21,7 @@ from seq2seq.fidelity.detail import Detail, Subject, new_model
 from seq2seq.fidelity.report import DETAILS, as_text, examine, summary
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Norm, NormPosition, Positions
-from seq2seq.model.transformer import FeedForward
+from seq2seq.model.transformer import FeedForward, attention
 from seq2seq.training import loss as batch_loss
 from seq2seq.training.config import TrainingConfig
 
@@ -148,8 +148,7 @@ def test_a_missing_embedding_scale_differs() -> None:
             self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
         ) -> Tensor:
             x = nn.functional.embedding(token_ids, self.embedding.weight)
-            embedded: Tensor = self.dropout(x + self.positions(x, first_position))
-            return embedded
+            return self.dropout(x + self.positions(x, first_position))
 
     assert differing(with_model(Unscaled)) == [embedding.embedding_scale]
 
@@ -164,10 +163,10 @@ def test_unmasked_padding_differs() -> None:
 
 
 def test_targets_that_attend_to_the_next_one_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mask(length: int, device: torch.device) -> Tensor:
-        return torch.ones(length, length, dtype=torch.bool, device=device).tril(1)
-
-    monkeypatch.setattr("seq2seq.model.transformer.causal_mask", mask)
+    monkeypatch.setattr(
+        "seq2seq.model.transformer.causal_mask",
+        lambda length, device: torch.ones(length, length, dtype=torch.bool).tril(1),
+    )
     assert differing(subject()) == [layers.attention_formula]
     assert "a target attends to those after it" in layers.attention_formula(subject()).here
 
@@ -224,14 +223,9 @@ def test_big_is_trained_three_times_as_long_and_averages_twenty_checkpoints() ->
 
 
 def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unscaled(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
-    ) -> Tensor:
-        scores = (query @ key.transpose(-2, -1)).masked_fill(~mask, -1e30)
-        attended: Tensor = dropout(scores.softmax(dim=-1)) @ value
-        return attended
-
-    monkeypatch.setattr("seq2seq.model.transformer.attention", unscaled)
+    monkeypatch.setattr(
+        "seq2seq.model.transformer.attention", lambda query, *rest: attention(2 * query, *rest)
+    )
     assert differing(subject()) == [layers.attention_formula]
 
 
