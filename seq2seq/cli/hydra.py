@@ -13,6 +13,7 @@ from unittest.mock import patch
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
@@ -129,6 +130,21 @@ def raise_usage_errors() -> Iterator[None]:
 
     with patch.object(ArgumentParser, "error", refuse):
         yield
+
+
+@contextmanager
+def collect_failures() -> Iterator[list[Exception]]:
+    """Collect the errors of a sweep's runs, with which a sweeper may go on."""
+    failures: list[Exception] = []
+
+    def read(returned: JobReturn) -> Any:
+        if returned.status is JobStatus.FAILED:
+            failures.append(returned._return_value)
+            raise returned._return_value
+        return returned._return_value
+
+    with patch.object(JobReturn, "return_value", vars(JobReturn)["return_value"].getter(read)):
+        yield failures
 
 
 def to_config(chosen: DictConfig) -> Config:

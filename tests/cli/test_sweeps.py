@@ -87,6 +87,20 @@ def test_a_run_that_fails_in_another_process_is_told_and_the_others_go_on(
     assert (tmp_path / "model.num_heads=2" / "finished.json").exists()
 
 
+def test_a_search_goes_on_after_a_trial_that_fails_and_tells_it(
+    corpus, seq2seq: Callable, tmp_path: Path
+) -> None:
+    words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path}"]
+    words += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=8", "hydra.sweeper.n_jobs=1"]
+    words += ["hydra.sweeper.max_failure_rate=1", "model.dropout=choice(2,0)", "resume=auto"]
+    result = seq2seq("train", "--multirun", *words)
+    assert result.code == 2
+    assert "model.dropout=2" in result.err.splitlines()[-1]
+    assert "Error executing job" not in result.err
+    assert (tmp_path / "model.dropout=0" / "finished.json").exists()
+    assert (tmp_path / "optimization_results.yaml").exists()
+
+
 def test_a_folder_that_can_t_be_made_is_named(corpus, seq2seq: Callable, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     sweep = f"hydra.sweep.dir={tmp_path / 'file' / 'sweep'}"
