@@ -41,7 +41,7 @@ def document_format(arguments: argparse.Namespace) -> str:
     if chosen in ("", "txt"):
         return ""
     named = find_format(PurePath(arguments.output).name)
-    if named not in ("", chosen):
+    if arguments.format is None and named not in ("", chosen):
         raise UsageError(
             f"-o {arguments.output}: the translation is .{chosen}, as the document: name it so"
         )

@@ -133,8 +133,8 @@ def raise_usage_errors() -> Iterator[None]:
 
 
 @contextmanager
-def collect_failures() -> Iterator[list[Exception]]:
-    """Collect the errors of a sweep's runs, with which a sweeper may go on."""
+def raise_failures() -> Iterator[None]:
+    """Raise the first error of a sweep's runs in the end, if a sweeper goes on after it, too."""
     failures: list[Exception] = []
 
     def read(returned: JobReturn) -> Any:
@@ -144,7 +144,13 @@ def collect_failures() -> Iterator[list[Exception]]:
         return returned._return_value
 
     with patch.object(JobReturn, "return_value", vars(JobReturn)["return_value"].getter(read)):
-        yield failures
+        try:
+            yield
+        except Exception:
+            if not failures:
+                raise
+    if failures:
+        raise failures[0]
 
 
 def to_config(chosen: DictConfig) -> Config:

@@ -20,10 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.cli.hydra import (
     choices,
-    collect_failures,
     explain,
     python314_help_workaround,
     quote_text,
+    raise_failures,
     raise_usage_errors,
     register,
     resource_folder,
@@ -92,7 +92,7 @@ def train(words: list[str]) -> int:
             raise UsageError("--multirun can't run under torchrun: start each run on its own")
         if not multirun and (one := [w for w in overrides if w.startswith("hparams_search=")]):
             raise UsageError(f"{one[0]} searches by several runs: add --multirun")
-        with python314_help_workaround(), raise_usage_errors(), collect_failures() as failures:
+        with python314_help_workaround(), raise_usage_errors(), raise_failures():
             if multirun:
                 overrides.append(_folder_names(overrides))
             sys.argv = ["seq2seq train", *flags, *overrides]
@@ -100,8 +100,6 @@ def train(words: list[str]) -> int:
                 version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
             )
             application(run)()
-            if failures:
-                raise failures[0]
     except _FailedRun as failed:
         raise failed.error from None
     except Exception as error:

@@ -70,7 +70,7 @@ class EncodedCorpus:
         return 0
 
     def close(self) -> None:
-        """Stop encoding an epoch in another thread, if one is being encoded."""
+        """Encode no more epochs, and stop one that another thread encodes."""
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """Return the lengths of sources and targets, (len,) each, or those of some rows."""

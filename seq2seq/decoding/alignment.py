@@ -107,10 +107,10 @@ def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
     """
     segments = target.parts if isinstance(target, Translation) else ()
     text = target.text if isinstance(target, Translation) else target
+    texts = [(before, part, its.text) for before, part, its in segments] or [("", source, text)]
     parts: list[tuple[Span, Span]] = []
     end = target_end = 0
-    whole = [("", source, text)]
-    for before, part, part_text in [(*both, its.text) for *both, its in segments] or whole:
+    for before, part, part_text in texts:
         start = source.index(part, end + len(before))
         target_start = text.index(part_text, text.index(before, target_end) + len(before))
         parts.append(((end, start), (target_end, target_start)))

@@ -122,8 +122,8 @@ class TranslationOptions:
     """`native`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
     differ. Its precision may also be `int8`, and `auto` is int8 where that is possible."""
     scores: bool = True
-    """Whether candidates have scores; without, those of CTranslate2's greedy search, which is then
-    faster, are NaN."""
+    """Whether greedy search with CTranslate2 computes scores. Without, it is faster, and they are
+    NaN; other searches always have them."""
 
     def __post_init__(self) -> None:
         for name, least in (("batch_tokens", 1), ("workers", 1), ("max_source_tokens", 2)):

@@ -156,7 +156,7 @@ class CTranslate2Engine:
                 inter_threads=workers,
                 intra_threads=1,
             )
-        # On a CPU, more hypotheses in a batch would be slower, or more sentences in int8.
+        # On a CPU, batches of more than 256 hypotheses, or 64 sentences in int8, are slower.
         most = min(64 if compute_type == "int8" else 256, max(1, 256 // beam))
         self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, most)
         self._scores = scores or beam > 1  # by which hypotheses are ordered

@@ -33,9 +33,12 @@ class Term:
     def count_in(self, text: str) -> int:
         """Return how often a translation contains the term as whole words."""
         # The first word of a translation may begin with a capital letter.
-        forms = text, text[:1].lower() + text[1:]
-        found = [re.finditer(re.escape(self.target), form) for form in forms]
-        return max(sum(_is_free(one.string, *one.span()) for one in some) for some in found)
+        return max(
+            sum(
+                _is_free(form, *found.span()) for found in re.finditer(re.escape(self.target), form)
+            )
+            for form in (text, text[:1].lower() + text[1:])
+        )
 
 
 def _is_free(text: str, start: int, end: int) -> bool:

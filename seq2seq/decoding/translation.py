@@ -78,14 +78,14 @@ class Translation:
         cls, segments: list[Segment], candidates: list[list[Candidate]]
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
-        separators = ["", *(segment.separator for segment in segments)]
+        separators = ["", *(segment.separator for segment in segments[:-1])]
         parts = [
             (
                 separator + segment.copied,
                 segment.source,
                 cls.from_segments([replace(segment, copied="", separator="")], [found]),
             )
-            for separator, segment, found in zip(separators, segments, candidates, strict=False)
+            for separator, segment, found in zip(separators, segments, candidates, strict=True)
             if len(segments) > 1 or segment.copied
         ]
         return cls(

@@ -48,7 +48,7 @@ class Rehearsal:
         """The gradient of each parameter, summed over all micro-batches."""
         self.at_states: list[tuple[Tensor, Tensor]] = []
         """The decoder's states of each micro-batch and the gradient there, both (B, T, D)."""
-        # A tensor is never freed if its hook knows it, or knows what does.
+        # A hook that refers to its own tensor, even through other objects, keeps it for ever.
         for number, parameter in enumerate(self.model.parameters()):
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 partial(_keep_gradient, self.gradients, number)

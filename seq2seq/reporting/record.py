@@ -146,8 +146,9 @@ LOCATION = ("run_dir", "cache", "resume")
 """Settings that say where a run is, and not what it is."""
 VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"
-"""A run with init_from takes from its initial model all settings of the first but the second."""
-# What it has to be told if it differs.
+"""A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
+its own."""
+# Of these, too, the initial model's are the defaults, so that its command names them.
 _DROPOUTS = {f"model.{name}" for name in DROPOUTS}
 
 

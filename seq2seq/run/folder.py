@@ -1,5 +1,6 @@
 """The folder of a run: which run may write to it, and with which settings it may be resumed."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.training.distributed import World
 from seq2seq.training.state import Setting
 from seq2seq.training.trainer import Trainer
+
+logger = logging.getLogger("seq2seq")
 
 LOCK = ".lock"
 
@@ -37,7 +40,7 @@ def lock_run_folder(
     """Keep all other runs out of a run folder, which is made if it is missing.
 
     A run that fails before it has written anything leaves no folder behind. The main process holds
-    the lock, and may wait for it. `resume` is that of `Config`; yields whether to resume.
+    the lock; with `wait`, it waits until another run has released it. Yields whether to resume.
     """
 
     def lock() -> bool:
@@ -65,12 +68,15 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
         with errors_as_user_errors(folder / LOCK):
             try:
-                lock.acquire(blocking=wait)
+                lock.acquire(blocking=False)
             except Timeout:
-                raise UserError(
-                    f"{folder}: another process writes to it; wait until it ends, or choose"
-                    " another folder"
-                ) from None
+                if not wait:
+                    raise UserError(
+                        f"{folder}: another process writes to it; wait until it ends, or choose"
+                        " another folder"
+                    ) from None
+                logger.info(f"{folder}: waiting until another process has written to it")
+                lock.acquire()
         try:
             yield
         finally:

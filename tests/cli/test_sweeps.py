@@ -92,6 +92,7 @@ def test_a_search_goes_on_after_a_trial_that_fails_and_tells_it(
 ) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path}"]
     words += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=8", "hydra.sweeper.n_jobs=1"]
+    words += ["hydra.sweeper.sampler.seed=1"]
     words += ["hydra.sweeper.max_failure_rate=1", "model.dropout=choice(2,0)", "resume=auto"]
     result = seq2seq("train", "--multirun", *words)
     assert result.code == 2
@@ -99,6 +100,10 @@ def test_a_search_goes_on_after_a_trial_that_fails_and_tells_it(
     assert "Error executing job" not in result.err
     assert (tmp_path / "model.dropout=0" / "finished.json").exists()
     assert (tmp_path / "optimization_results.yaml").exists()
+    # If all fail, it is not Optuna's complaint that ends the command.
+    result = seq2seq("train", "--multirun", *words, "model.dropout=choice(2)")
+    assert result.code == 2
+    assert "model.dropout=2" in result.err.splitlines()[-1]
 
 
 def test_a_folder_that_can_t_be_made_is_named(corpus, seq2seq: Callable, tmp_path: Path) -> None:

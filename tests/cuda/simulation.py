@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import nn
 from torch.fx.experimental import _config
+from torch.library import Library
 from torch.utils import _foreach_utils
 
 from tests.cuda.accelerator import lent
@@ -56,7 +57,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
 @contextlib.contextmanager
 def simulated(*, shapes_alone: bool = False) -> Iterator[None]:
     """Let this process have a GPU, which computes no numbers with `shapes_alone`."""
-    library = torch.library.Library("aten", "IMPL")
+    operators = Library("aten", "IMPL")
     with contextlib.ExitStack() as stack:
         stack.enter_context(lent())
         for owner, name, value in REPLACED:
@@ -67,8 +68,8 @@ def simulated(*, shapes_alone: bool = False) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # there is an implementation already, for all devices
             for key in ("AutogradCUDA", "CUDA"):
-                library.impl("scaled_dot_product_attention", attention, key)
-        stack.callback(library._destroy)
+                operators.impl("scaled_dot_product_attention", attention, key)
+        stack.callback(operators._destroy)
         _set_for_a_while(stack, torch.__future__, "overwrite_module_params_on_conversion", False)
         lifted: Any = torch._C._only_lift_cpu_tensors()
         stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)
