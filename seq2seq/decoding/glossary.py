@@ -34,9 +34,7 @@ class Term:
         """Return how often a translation contains the term as whole words."""
         # The first word of a translation may begin with a capital letter.
         return max(
-            sum(
-                _is_free(form, *found.span()) for found in re.finditer(re.escape(self.target), form)
-            )
+            sum(_is_free(form, *one.span()) for one in re.finditer(re.escape(self.target), form))
             for form in (text, text[:1].lower() + text[1:])
         )
 

@@ -30,7 +30,9 @@ def test_a_document_keeps_all_but_its_words(
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
         piped = seq2seq("translate", "--model", model, "--format", path.suffix[1:])
         assert (piped.code, piped.out) == (0, found)
-    as_lines = seq2seq("translate", "--model", model, "-i", path, "--format", "txt")
+    words = ("translate", "--model", model, "-i", path, "--format")
+    assert seq2seq(*words, "html", "-o", tmp_path / "page.txt").code == 0
+    as_lines = seq2seq(*words, "txt")
     assert as_lines.out.count("\n") == HTML.count("\n")
 
 
