@@ -65,6 +65,9 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
             logger.warning(f"running on the CPU, because the GPU can't be used: {reason}")
             return torch.device("cpu")
         raise UserError(f"the GPU can't be used: {reason}; or choose device cpu") from error
+    if device.type == "cuda":
+        # cuDNN builds a plan for each new shape of attention, 0.1 s each: batches have new ones.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return device
 
 

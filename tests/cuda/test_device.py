@@ -44,6 +44,8 @@ def test_every_wait_is_noted(journal: Journal) -> None:
 def test_a_gpu_is_taken_where_there_is_one() -> None:
     assert choose_device("auto").type == "cuda"
     assert choose_precision("auto", CUDA) is torch.bfloat16
+    # Its plans for each new shape of attention would take most of the time.
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
