@@ -47,9 +47,8 @@ class Config:
     deterministic: bool = False
     """On a GPU, use only kernels that give the same sums in every run, which are slower; those of a
     CPU always do."""
-    compile: bool = False
-    """Compile each layer for a GPU: the first steps take longer. Micro-batches then run one by one,
-    so make them large."""
+    compile: bool = True
+    """Compile layers and loss for a GPU, where PyTorch has a compiler: training starts later."""
     license: str | None = None
     """License of the model, for its card, such as cc-by-4.0; the card names none if not given."""
     bleu_tokenizer: str | None = None
@@ -64,11 +63,6 @@ class Config:
             raise UsageError(f"resume={self.resume}: must be true, false or auto")
         check_number("seed", self.seed, at_least=0, below=2**63)
         check_number("distributed_timeout", self.distributed_timeout, above=0, below=math.inf)
-        if self.compile and self.training.dropout_warmup_steps is not None:
-            raise UsageError(
-                "training.dropout_warmup_steps needs a compilation for each update: set it to null,"
-                " or remove compile=true"
-            )
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
         if self.training.select not in names:
             more = "" if self.data.valid_sets else ", or add data.valid_sets.NAME.source=..."

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.config import Config, read_config
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UserError
 from seq2seq.training.config import TrainingConfig
 
 
@@ -29,10 +29,3 @@ def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str, says: st
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=says):
         read_config(tmp_path)
-
-
-def test_dropout_that_rises_is_not_compiled_for_each_update() -> None:
-    rising = TrainingConfig(dropout_warmup_steps=100)
-    Config(training=rising)
-    with pytest.raises(UsageError, match="or remove compile=true"):
-        Config(training=rising, compile=True)

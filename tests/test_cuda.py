@@ -16,12 +16,13 @@ from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.fast.loss import projected_loss
-from seq2seq.fast.training import PLAIN, TrainingKernels, can_compile
+from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Positions, Start
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.forms import Forms
 from seq2seq.training.loss import label_smoothed_loss
 from seq2seq.training.trainer import Trainer
 from tests.toy import encoded_corpus
@@ -141,14 +142,19 @@ def corpus(tmp_path: Path) -> EncodedCorpus:
     return encoded_corpus(tmp_path / "corpus.ids", 20, 300)
 
 
-@pytest.mark.parametrize("kernels", [TrainingKernels(), TrainingKernels(compiled=True)], ids=str)
-def test_a_joined_or_compiled_step_is_that_of_the_plain_model(
-    corpus: EncodedCorpus, kernels: TrainingKernels
+FAST = {"flex": {}, "varlen": {"compiled": False}, "no graphs": {"graphs": False}}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler
+@pytest.mark.parametrize("chosen", FAST.values(), ids=FAST)
+@pytest.mark.parametrize("most", [9999, 128], ids=["whole", "parts"])
+def test_fast_steps_are_those_of_the_plain_model(
+    corpus: EncodedCorpus, chosen: dict[str, bool], most: int
 ) -> None:
     device, found = torch.device("cuda"), []
-    if kernels.compiled and not can_compile(device):
+    if chosen.get("compiled", True) and not can_compile(device):
         pytest.skip("PyTorch has no compiler for this GPU")
-    for forms in (PLAIN, kernels):
+    for forms in (Forms(), FastForms(**chosen)):
         torch.manual_seed(1)
         sizes = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4, dropout=0.0)
         model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
@@ -156,28 +162,35 @@ def test_a_joined_or_compiled_step_is_that_of_the_plain_model(
         config = TrainingConfig(**tokens)
         batching = config.batching(corpus, seed=1)
         compute = Compute(device, torch.bfloat16)
-        trainer = Trainer(model, batching, config, compute=compute, seed=1, kernels=forms)
+        trainer = Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
+        trainer.updater._lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
         trainer.fit_memory()
-        found.append([trainer.update(batching.epoch(epoch)[:4]) for epoch in range(3)])
-    assert trainer.updater.joined == (1 if kernels.compiled else 4)
+        found.append([trainer.update(batching.epoch(epoch)[:4]) for epoch in range(6)])
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)
+    assert isinstance(forms, FastForms)
+    if forms.recordings is not None:
+        assert forms.recordings.works
+        assert len(forms.recordings.replays) == (3 if most == 128 else 2)
 
 
-def test_training_learns(corpus: EncodedCorpus) -> None:
-    device = torch.device("cuda")
-    torch.manual_seed(1)
-    sizes = TransformerConfig(num_layers=1, d_model=64, d_ff=128, num_heads=4)
-    model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
-    config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
-    batching = config.batching(corpus, seed=1)
-    compute = Compute(device, torch.bfloat16)
-    trainer = Trainer(model, batching, config, compute=compute, seed=1)
-    model.train()
-    losses = []
-    for epoch in range(40):
-        for indices in batching.epoch(epoch):
-            metrics = trainer.update([indices])
-            losses.append(metrics.smoothed / metrics.target_tokens)
-    assert losses[-1] < 0.7 * losses[0]
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_training_learns_and_is_repeated_to_the_bit(corpus: EncodedCorpus) -> None:
+    device, ended = torch.device("cuda"), []
+    for _ in range(2):
+        torch.manual_seed(1)
+        sizes = TransformerConfig(num_layers=1, d_model=64, d_ff=128, num_heads=4)
+        model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
+        config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
+        batching = config.batching(corpus, seed=1)
+        compute = Compute(device, torch.bfloat16)
+        trainer = Trainer(model, batching, config, compute=compute, seed=1, forms=FastForms())
+        losses = []
+        for epoch in range(40):
+            for indices in batching.epoch(epoch):
+                metrics = trainer.update([indices])
+                losses.append(metrics.smoothed / metrics.target_tokens)
+        assert losses[-1] < 0.7 * losses[0]
+        ended.append([losses, [parameter.tolist() for parameter in model.parameters()]])
+    assert ended[0] == ended[1]

@@ -135,6 +135,6 @@ def test_the_papers_recipes(
     assert (training.source_tokens, training.target_tokens) == (25_000, 25_000)
     assert training.max_steps == steps
     assert (training.max_minutes, training.patience) == (None, None)
-    assert (training.checkpoint_minutes, training.checkpoint_steps) == (10.0, None)
+    assert (training.checkpoint_minutes, training.checkpoint_steps) == (10.0, 1500)
     assert training.keep_checkpoints >= training.average_checkpoints == averaged
     assert (config.search.beam_size, config.search.alpha) == (4, 0.6)

@@ -1,79 +1,37 @@
-"""Count what a training step and a step of beam search ask of a GPU, without one.
+"""Count what a step of beam search asks of a GPU, without one.
 
     python scripts/benchmarks/count.py
 
-The base model runs on the simulated device of `tests/cuda`: a training step as `seq2seq train`
-runs it, with the paper's token budget, on tensors that have shapes and no numbers, and a step late
-in a search. A kernel reads each tensor that it is given, and writes its results, once. A graph is
-launched by the host as one piece; its kernels and their bytes are those without graphs.
+The base model runs on the simulated device of `tests/cuda`, late in a search. A kernel reads each
+tensor that it is given, and writes its results, once. A graph is launched by the host as one piece;
+its kernels and their bytes are those without graphs.
 """
 
 import argparse
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.static_search import StaticSearch
-from seq2seq.device import Compute
 from seq2seq.fast.decoder import Buffers
 from seq2seq.fast.graphs import Graphs
-from seq2seq.fast.training import PLAIN, TrainingKernels
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.trainer import Trainer
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from tests.cuda.device import journal
 from tests.cuda.simulation import simulated
 
-TRAINING = {
-    "plain model": PLAIN,
-    "fast forms, one micro-batch after the other": TrainingKernels(joined=False),
-    "micro-batches joined (as `seq2seq train` runs)": TrainingKernels(),
-}
 PLAIN_SEARCH = TranslationKernels(packed=False, step=False)
-
-
-def write_corpus(path: Path, sizes: argparse.Namespace) -> EncodedCorpus:
-    """Write random pairs of about one length."""
-    random = np.random.default_rng(1)
-    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
-    for _ in range(60_000 // sizes.length):
-        for side, drift in zip(sides, random.integers(-1, 2, 2), strict=True):
-            side.append(random.integers(4, sizes.vocab_size, sizes.length - 1 + drift).tolist())
-    with new_corpus(path) as write:
-        write(encode_ids(*sides, sizes.vocab_size))
-    return EncodedCorpus(path)
-
-
-def count_training(
-    corpus: EncodedCorpus, kernels: TrainingKernels, sizes: argparse.Namespace
-) -> None:
-    """Leave the second of two steps in the journal."""
-    compute, training = Compute(torch.device("cuda"), torch.bfloat16), TrainingConfig()
-    batching = training.batching(corpus, seed=1)
-    config = TransformerConfig(num_layers=sizes.layers)
-    model = new_transformer(config, sizes.vocab_size).to(compute.device).train()
-    trainer = Trainer(model, batching, training, compute=compute, seed=1, kernels=kernels)
-    if trainer.updater.joins:
-        trainer.updater.joined = trainer.micro_batches
-    batches = batching.epoch(0)
-    trainer.start_update(batches[: trainer.micro_batches])
-    journal.clear()
-    trainer.start_update(batches[trainer.micro_batches : 2 * trainer.micro_batches])
 
 
 def count_search(
@@ -118,27 +76,15 @@ def count_search(
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--length", type=int, default=28, help="tokens of a sentence")
     parser.add_argument("--vocab-size", type=int, default=37_000)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--sentences", type=int, default=64, help="searched at once")
     parser.add_argument("--steps", type=int, default=10, help="tokens of a translation")
-    parser.add_argument("--kernels", type=int, default=0, help="print as many, by their bytes")
     sizes = parser.parse_args()
-    print("| a training step | kernels | GB | copies | waits |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder, simulated(shapes_alone=True):
-        corpus = write_corpus(Path(folder) / "train.ids", sizes)
-        for name, kernels in TRAINING.items():
-            count_training(corpus, kernels, sizes)
-            print(
-                f"| {name} | {journal.kernels.total():,} | {journal.bytes.total() / 1e9:.1f} |"
-                f" {len(journal.copies)} | {len(journal.waits)} |"
-            )
-            for kernel, size in journal.bytes.most_common(sizes.kernels):
-                print(f"| &nbsp; {kernel} | {journal.kernels[kernel]:,} | {size / 1e9:.1f} | | |")
-    print("\n| a step of beam search | kernels | GB | launched by the host | waits |")
+    print("| a step of beam search | kernels | GB | launched by the host | waits |")
     print("|---|---|---|---|---|")
     fast = TranslationKernels()
     with simulated():

@@ -19,7 +19,7 @@ import resource
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -34,10 +34,9 @@ from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.fast.training import TrainingKernels
+from seq2seq.fast.training import FastForms
 from seq2seq.fidelity.results import step_flops
-
-ALL_KERNELS = tuple(field.name for field in fields(TrainingKernels))
+from seq2seq.training.forms import Forms
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ SYSTEMS = (
 # Those that compile for long, or matter least, come last: time may run out.
 ON_A_GPU = (
     System("ours, bf16", "ours", "bf16", True),
-    System("ours, bf16, compile=true", "ours", "bf16", True, compiled=True),
     System("matmuls alone, bf16", "matmuls", "bf16", True),
     System("torch.nn, bf16", "torch.nn", "bf16", True),
     System("Marian, bf16", "marian", "bf16", True),
@@ -77,24 +75,18 @@ PUBLISHED = """
 Published: NVIDIA's fairseq trains the big model with 82,059 tokens/s on an A100, and 32,153 on a
 V100 (github.com/NVIDIA/DeepLearningExamples, PyTorch/Translation/Transformer, fp16).
 """
-# This project without one of its fast forms, and the plain model without any.
+# This project without one of its fast forms, and the plain model.
 KERNELS = (
     System("without cheap dropout masks", "ours", "bf16", True, without=("dropout",)),
     System("without sums between layers in bf16", "ours", "bf16", True, without=("residual",)),
-    System("without the loss in chunks", "ours", "bf16", True, without=("loss",)),
-    System("with padding, in many shapes", "ours", "bf16", True, without=("rows",)),
     System("freed memory returned to the system", "ours", "bf16"),
-    System("plain model, bf16", "ours", "bf16", without=ALL_KERNELS),
-    System("plain model, fp32", "ours", "fp32", without=ALL_KERNELS),
+    System("plain model, bf16", "plain", "bf16"),
+    System("plain model, fp32", "plain", "fp32"),
 )
 KERNELS_ON_A_GPU = (
-    System("with layers compiled", "ours", "bf16", True, compiled=True),
-    System("without micro-batches joined", "ours", "bf16", True, without=("joined",)),
-    System("without fused attention", "ours", "bf16", True, without=("attention", "joined")),
-    System("without sums between layers in bf16", "ours", "bf16", True, without=("residual",)),
-    System("without the loss in chunks", "ours", "bf16", True, without=("loss", "joined")),
-    System("plain model, bf16", "ours", "bf16", without=ALL_KERNELS),
-    System("plain model, fp32", "ours", "fp32", without=ALL_KERNELS),
+    System("without the compiler", "ours", "bf16", True, without=("compiled",)),
+    System("without graphs", "ours", "bf16", True, without=("graphs",)),
+    System("plain model, bf16", "plain", "bf16"),
 )
 
 
@@ -106,8 +98,9 @@ def make_step(work: Work, system: System) -> Step:
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
     if system.make == "ours":
-        kernels = dict.fromkeys(system.without, False) | {"compiled": system.compiled}
-        return ours(work, dtype, TrainingKernels(**kernels))
+        return ours(work, dtype, FastForms(**dict.fromkeys(system.without, False)))
+    if system.make == "plain":
+        return ours(work, dtype, Forms())
     if system.make == "matmuls":
         return matmuls(work, dtype)
     return peer(work, system.make, dtype, compiled=system.compiled)

@@ -13,12 +13,12 @@ from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import Compute
-from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import TransformerConfig
 from seq2seq.model.transformer import sinusoids
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.trainer import Trainer
+from seq2seq.training.forms import Forms
+from seq2seq.training.trainer import ReadyStep, Trainer
 
 SMOOTHING = 0.1
 SIZES = {
@@ -67,7 +67,7 @@ class Work:
         return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]
 
 
-def ours(work: Work, dtype: torch.dtype, kernels: TrainingKernels) -> Step:
+def ours(work: Work, dtype: torch.dtype, forms: Forms) -> Step:
     """Make the step of `seq2seq train` with some fast forms."""
     compute = Compute(torch.device(work.device), dtype)
     torch.manual_seed(1)
@@ -79,14 +79,13 @@ def ours(work: Work, dtype: torch.dtype, kernels: TrainingKernels) -> Step:
         work.training(),
         compute=compute,
         seed=1,
-        kernels=kernels,
+        forms=forms,
     )
     if compute.on_gpu:
-        trainer.fit_memory()  # as many micro-batches at once as fit
-    model.train()
+        trainer.fit_memory()
 
     def step(batches: list[Any]) -> None:
-        trainer.start_update(batches)
+        trainer.start_update(ReadyStep(trainer.updater.collate(batches), 0, 0))
         trainer.read_updates(leave=trainer.updater.max_in_flight)
 
     return step

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
-from math import floor
+from functools import cached_property
+from math import ceil, floor
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus, Rows, Share, share_with_none
+from seq2seq.data.encoded import EncodedCorpus, Lengths, Rows, Share, share_with_none
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 
 # Before sorting, each length is stretched by a random share of up to this. So different pairs share
-# a batch in each epoch, and padding stays low.
+# a batch in each epoch, of still about one length.
 _LENGTH_JITTER = 0.05
-# Padding adds at most this share to a batch's budget, so that one long sentence among many short
-# ones can't make a batch that does not fit into memory.
-_MAX_PADDING = 0.25
+# A batch may have this share more of one side than a batch of the whole corpus' proportion.
+_SLACK = 0.01
 _BLOCK_PAIRS = 1 << 18  # of which lengths are in memory at once
 
 
@@ -57,7 +57,8 @@ class Batching:
     source_tokens: int
     """About how many source tokens a batch has, padding not counted."""
     target_tokens: int
-    """As many target tokens; the sum of the two budgets is never exceeded."""
+    """As many target tokens. If the corpus has more source than target tokens, so has a batch; the
+    sum of its shares of the two budgets is at most two."""
     seed: int
     count_longer_side: bool = False
     """Count each pair by its longer side instead, padding included, and exceed neither budget, as
@@ -78,6 +79,21 @@ class Batching:
                 " training.source_tokens and target_tokens; or lower data.filter.max_tokens"
             )
 
+    @cached_property
+    def most_tokens(self) -> tuple[int, int]:
+        """The most source and the most target tokens that any batch of any epoch has."""
+        if self.count_longer_side:
+            return self.source_tokens, self.target_tokens
+        source, target = self.corpus.total
+        # A batch of s source and t target tokens is full if s / source_tokens + t / target_tokens
+        # = 2; of the whole corpus' proportion, it has these.
+        full = 2.0 / (source / self.source_tokens + target / self.target_tokens)
+        longest_source, longest_target = self.corpus.longest
+        return (
+            max(longest_source, ceil((1.0 + _SLACK) * full * source)),
+            max(longest_target, ceil((1.0 + _SLACK) * full * target)),
+        )
+
     def epoch(self, epoch: int) -> list[Rows]:
         """Make the batches of an epoch, in order, each as the rows of its pairs; keep the last."""
         if self._newest is None or self._newest[0] != epoch:
@@ -94,17 +110,14 @@ class Batching:
         else:
             rows = self.mixture.epoch(self.seed, epoch)
             rows += first
-        # Sort by the target's length, with jitter, then by the source's; these rise and fall in
-        # turn, so that no batch has both very short and very long sources.
+        # Sort by the length of both sides together, with jitter. By one side alone, the other
+        # would be longer than usual in some batches, and shorter in others.
         keys = np.empty(len(rows), dtype=np.int64)
-        longest = self.corpus.longest[0]
         for start in range(0, len(rows), _BLOCK_PAIRS):
             block = slice(start, start + _BLOCK_PAIRS)
             source, target = self.corpus.lengths(rows[block])
             stretch = 1.0 + _LENGTH_JITTER * random.random(len(target))
-            target_key = np.rint(target * stretch).astype(np.int64)
-            source_key = np.where(target_key % 2 == 0, source, -source)
-            keys[block] = target_key * (2 * longest + 1) + source_key
+            keys[block] = np.rint((source + target) * stretch)
         # Shuffle both alike first, so that pairs of equal keys meet in a random order.
         deepcopy(random).shuffle(rows)
         random.shuffle(keys)
@@ -122,7 +135,8 @@ class Batching:
 
     def in_order(self) -> list[Rows]:
         """Make batches of all pairs, shortest first, without randomness, for validation."""
-        return list(self._split(np.lexsort(self.corpus.lengths())))
+        source, target = self.corpus.lengths()
+        return list(self._split(np.argsort(source + target, kind="stable")))
 
     def statistics(self, batches: Sequence[Rows]) -> "BatchStatistics":
         """Compute the statistics of batches."""
@@ -154,7 +168,7 @@ class Batching:
         """Cut sorted rows (N,) into batches."""
         # A batch has fewer pairs than its budgets have tokens: a block holds at least one.
         size = max(_BLOCK_PAIRS, self.source_tokens + self.target_tokens)
-        max_padding = 0.0 if self.count_longer_side else _MAX_PADDING
+        limits = (2.0, *self.most_tokens)
         first, total = 0, 0.0
         while first < len(rows):
             block = rows[first : first + size]
@@ -164,24 +178,52 @@ class Batching:
             shares = source_share + target_share
             if self.count_longer_side:
                 shares = 2.0 * np.maximum(source_share, target_share)
-            # Of all pairs before: summed as if there were no blocks.
-            sums = np.cumsum(np.concatenate(([total], shares)))
+            # Of all pairs before: the shares are summed as if there were no blocks.
+            sums = [
+                np.cumsum(np.concatenate(([before], values)))
+                for before, values in ((total, shares), (0, source), (0, target))
+            ]
             start = 0
             while start < len(block):
                 # The most pairs whose tokens fit, but at least one.
-                end = max(start + 1, int(np.searchsorted(sums, sums[start] + 2.0, "right")) - 1)
+                ends = (
+                    int(np.searchsorted(s, s[start] + limit, "right")) - 1
+                    for s, limit in zip(sums, limits, strict=True)
+                )
+                end = max(start + 1, min(ends))
                 if end == len(block) and first + end < len(rows):
                     break  # the batch may go on in the next block
-                # For each number of these pairs, from 1 on: whether they fit with their padding.
-                count = np.arange(1, end - start + 1)
-                padded = np.maximum.accumulate(source[start:end]) * count
-                fits = padded <= (1.0 + max_padding) * self.source_tokens
-                padded = np.maximum.accumulate(target[start:end]) * count
-                fits &= padded <= (1.0 + max_padding) * self.target_tokens
-                end = start + (len(count) if fits.all() else int(fits.argmin()))
+                if self.count_longer_side:
+                    end = start + self._fitting(source[start:end], target[start:end])
                 yield block[start:end]
                 start = end
-            first, total = first + start, float(sums[start])
+            first, total = first + start, float(sums[0][start])
+
+    def _fitting(self, source: Lengths, target: Lengths) -> int:
+        """Return how many of some pairs fit into both budgets, padding counted."""
+        count = np.arange(1, len(source) + 1)
+        fits = np.maximum.accumulate(source) * count <= self.source_tokens
+        fits &= np.maximum.accumulate(target) * count <= self.target_tokens
+        return len(count) if fits.all() else int(fits.argmin())
+
+
+def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, int]) -> list[Rows]:
+    """Cut pairs, in their order, into parts of at most as many source and target tokens.
+
+    Nor has a part more pairs than half as many, or one, if that is longer.
+    """
+    sums = [np.concatenate(([0], np.cumsum(side, dtype=np.int64))) for side in lengths]
+    most_pairs = max(1, min(most_tokens) // 2)
+    parts, start = [], 0
+    while start < len(pairs):
+        ends = (
+            int(np.searchsorted(s, s[start] + most, "right")) - 1
+            for s, most in zip(sums, most_tokens, strict=True)
+        )
+        end = max(start + 1, min(start + most_pairs, *ends))
+        parts.append(pairs[start:end])
+        start = end
+    return parts
 
 
 def _save(batches: list[Rows], path: Path) -> None:

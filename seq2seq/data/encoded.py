@@ -31,6 +31,8 @@ Rows: TypeAlias = NDArray[np.integer[Any]]
 """Numbers of pairs in a corpus."""
 EncodedPairs: TypeAlias = tuple[TokenIds, NDArray[np.int64]]
 """The ids of source 0, target 0, source 1 and so on, and the length of each."""
+Tokens: TypeAlias = tuple[TokenIds, Lengths]
+"""The ids of some sequences, one after the other, and the length of each."""
 Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[Path]]
 """A context in which processes of a machine open a file, which one of them writes by the function.
 All processes call it in the same order."""
@@ -86,6 +88,12 @@ class EncodedCorpus:
         source, target = self.lengths()
         return int(source.max()), int(target.max())
 
+    @cached_property
+    def total(self) -> tuple[int, int]:
+        """The numbers of source tokens and of target tokens."""
+        source, target = self.lengths()
+        return int(source.sum(dtype=np.int64)), int(target.sum(dtype=np.int64))
+
     def source(self, index: int) -> TokenIds:
         """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
         return self._ids[self._ends[2 * index] : self._ends[2 * index + 1]]
@@ -97,6 +105,17 @@ class EncodedCorpus:
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ids of some pairs, padded on the right: sources (B, S), targets (B, T)."""
         return self._padded(2 * rows), self._padded(2 * rows + 1)
+
+    def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
+        """Return the ids of some pairs, one after the other: of the sources and of the targets."""
+        return self._tokens(2 * rows), self._tokens(2 * rows + 1)
+
+    def _tokens(self, sequences: Rows) -> Tokens:
+        starts, lengths = self._spans(sequences)  # (B,)
+        # The place of each token in the file: its place among these, moved as its sequence is.
+        moved = starts - (np.cumsum(lengths) - lengths)  # (B,)
+        places = np.arange(lengths.sum()) + np.repeat(moved, lengths)  # (N,)
+        return self._ids[places], lengths
 
     def _padded(self, sequences: Rows) -> NDArray[np.int64]:
         starts, lengths = self._spans(sequences)  # (B,)
@@ -180,7 +199,7 @@ class SampledCorpus(EncodedCorpus):
         self.rate = rate
         self.seed = seed
         self.share = share
-        self.longest = corpus.longest
+        self.longest, self.total = corpus.longest, corpus.total
         self.closed = False
         self.newest = [(-1, corpus)] * _EPOCHS
         """The newest epochs, by their numbers modulo `_EPOCHS`: number and pairs."""
@@ -209,6 +228,10 @@ class SampledCorpus(EncodedCorpus):
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `EncodedCorpus.padded`; all rows are of one epoch."""
         return self._epoch_of(rows).padded(rows % len(self))
+
+    def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
+        """See `EncodedCorpus.tokens`; all rows are of one epoch."""
+        return self._epoch_of(rows).tokens(rows % len(self))
 
     def _epoch_of(self, rows: Rows) -> EncodedCorpus:
         return self.newest[int(rows[0]) // len(self)][1]

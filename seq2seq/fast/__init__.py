@@ -2,21 +2,20 @@
 
 | module | stands in for | used in |
 |---|---|---|
-| `training.py` | attention, dropout, norms and layers of `model/transformer.py` | training |
+| `training.py` | `Forms` of `training/forms.py` | training |
+| `rows.py` | a forward pass over padded sentences | training |
+| `attention.py` | attention within padded sentences | training, GPU |
 | `loss.py` | `label_smoothed_loss` of `training/loss.py` | training |
-| `rows.py` | a forward pass over padded sentences | training in bf16, CPU with AMX |
-| `joined.py` | a forward pass for each micro-batch | training, GPU |
 | `packed.py` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
 | `decoder.py` | `IncrementalDecoder` of `model/incremental.py` | translation, a form each |
-| `graphs.py` | starting the kernels of a search step one by one | translation, GPU |
+| `graphs.py` | starting the kernels of a function one by one | both, GPU |
 | `topk.py` | `torch.topk` | translation |
 | `process.py` | the defaults of allocators, oneDNN's cache and threads | both, CPU |
 
-`use_training_kernels` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in
-place: `replace_modules` exchanges the modules of a class for others that share their parameters,
-whose names and values stay the same. Of modern models (`model/modern.py`), attention is fused and
-matrices are packed, but the search step is the plain one, micro-batches are not joined, and padding
-is computed.
+`FastForms` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in place:
+`replace_modules` exchanges the modules of a class for others that share their parameters, whose
+names and values stay the same. Of modern models (`model/modern.py`), attention is padded, in
+training, and the search step is the plain one.
 """
 
 from collections.abc import Callable

@@ -72,7 +72,7 @@ class Graphs:
             self.works = False
             self.replays.clear()
             reason = str(error).splitlines()[0]
-            logger.warning(f"translation continues without CUDA graphs, slower: {reason}")
+            logger.warning(f"CUDA graphs don't work here, so it takes longer: {reason}")
             return None
 
 

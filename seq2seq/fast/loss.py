@@ -1,9 +1,14 @@
 """The loss in chunks of the logits, for `label_smoothed_loss` of `training/loss.py`."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
+
+from seq2seq.data.tokenizer import PADDING_ID
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
 # on a GPU, for large matmuls.
@@ -19,6 +24,7 @@ def projected_loss(
     smoothing: float,
     bias: Tensor | None = None,
     chunk_elements: int | None = None,
+    chunk: "Chunk | None" = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
 
@@ -26,21 +32,49 @@ def projected_loss(
     cache. The matmuls run in the precision of autocast, the softmax and the sum of the weight's
     gradient in float32.
 
-    Shapes: states (N, D) of the tokens, weight (V, D), targets (N,), bias (V,). More states than
-    targets take part in the matmuls alone, whose shapes are then few (`rows.py`). Both are sums
-    over the target tokens, in nats; gradients flow through the first one alone.
+    Shapes: states (N, D), weight (V, D), targets (N,), bias (V,). Rows whose target is padding
+    don't count. Both are sums over the target tokens, in nats; gradients flow through the first
+    one alone. `chunk` is `loss_of_chunk`, or the same compiled.
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
     chunk_rows = max(1, chunk_elements // weight.size(0))
-    if len(states) > len(targets):
-        chunk_rows = max(64, chunk_rows - chunk_rows % 64)
+    if chunk_rows > 64:  # in few shapes
+        chunk_rows -= chunk_rows % 64
     if torch.is_autocast_enabled(states.device.type):
         states = states.to(torch.get_autocast_dtype(states.device.type))
     loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        states, weight, bias, targets, smoothing, chunk_rows
+        states, weight, bias, targets, smoothing, chunk_rows, chunk or loss_of_chunk
     )
     return loss
+
+
+Chunk: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+
+
+def loss_of_chunk(
+    logits: Tensor, targets: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute loss, cross-entropy and gradient of logits (rows, V) and targets (rows,).
+
+    Returns two sums and (rows, V), the softmax minus the target distribution, padding included.
+    """
+    other = smoothing / (logits.size(1) - 1)  # of each token but the reference
+    gold_weight = 1.0 - smoothing - other
+    targets = targets.unsqueeze(1)  # (rows, 1)
+    counts = targets != PADDING_ID
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    log_probabilities = logits.log_softmax(dim=-1, dtype=exact)  # (rows, V)
+    gold = (log_probabilities.gather(1, targets) * counts).sum()
+    everything = (log_probabilities.sum(dim=1, keepdim=True) * counts).sum()
+    if torch.compiler.is_compiling():  # one kernel, where scattering would need two
+        is_gold = torch.arange(logits.size(1), device=logits.device) == targets  # (rows, V)
+        gradient = log_probabilities.exp() - other - gold_weight * is_gold
+    else:
+        gradient = log_probabilities.exp_().sub_(other)
+        gradient.scatter_add_(1, targets, gradient.new_full(targets.shape, -gold_weight))
+    smoothed = -(gold_weight * gold + other * everything)
+    return smoothed, -gold, gradient.to(logits.dtype)
 
 
 class _ProjectedLoss(Function):
@@ -55,12 +89,12 @@ class _ProjectedLoss(Function):
         targets: Tensor,
         smoothing: float,
         chunk_rows: int,
+        chunk: Chunk,
     ) -> tuple[Tensor, Tensor]:
-        other = smoothing / (weight.size(0) - 1)  # of each token but the reference
         exact = torch.promote_types(states.dtype, torch.float32)
         smoothed = torch.zeros((), dtype=exact, device=states.device)
         cross_entropy = torch.zeros_like(smoothed)
-        states_gradient = torch.empty_like(states)  # (tokens, D)
+        states_gradient = torch.empty_like(states)  # (N, D)
         weight_gradient = torch.zeros(weight.shape, dtype=exact, device=weight.device)  # (V, D)
         low = weight.to(states.dtype)
         low_bias = None if bias is None else bias.to(states.dtype)
@@ -68,23 +102,14 @@ class _ProjectedLoss(Function):
         for first in range(0, len(states), chunk_rows):
             rows = slice(first, first + chunk_rows)
             logits = F.linear(states[rows], low, low_bias)  # (rows, V)
-            target = targets[rows].unsqueeze(1)  # (rows, 1); fewer than logits if these are filled
-            log_probabilities = logits[: len(target)].log_softmax(dim=-1, dtype=exact)  # (rows, V)
-            gold = log_probabilities.gather(1, target)  # (rows, 1)
-            cross_entropy -= gold.sum()
-            smoothed -= (1.0 - smoothing - other) * gold.sum() + other * log_probabilities.sum()
-            if any(ctx.needs_input_grad):  # type: ignore[attr-defined]
-                # softmax - target distribution, (rows, V)
-                gradient = log_probabilities.exp_().sub_(other)
-                gold_gradient = gradient.new_full(target.shape, -(1.0 - smoothing - other))
-                gradient = gradient.scatter_add_(1, target, gold_gradient)
-                if bias_gradient is not None:
-                    bias_gradient += gradient.sum(dim=0)
-                gradient = gradient.to(states.dtype)
-                if filled := len(logits) - len(gradient):
-                    gradient = F.pad(gradient, (0, 0, 0, filled))
-                states_gradient[rows] = gradient @ low
-                weight_gradient += gradient.t() @ states[rows]
+            of_chunk, gold, gradient = chunk(logits, targets[rows], smoothing)
+            smoothed, cross_entropy = smoothed + of_chunk, cross_entropy + gold
+            # Padding has no gradient.
+            counts = (targets[rows] != PADDING_ID).to(states.dtype).unsqueeze(1)  # (rows, 1)
+            if bias_gradient is not None:
+                bias_gradient += (counts.t() @ gradient).squeeze(0)
+            states_gradient[rows] = gradient @ low * counts
+            weight_gradient += gradient.t() @ (states[rows] * counts)
         ctx.save_for_backward(
             states_gradient,
             weight_gradient,
@@ -100,5 +125,5 @@ class _ProjectedLoss(Function):
             states * scale,
             weight * scale,
             None if bias is None else bias * scale,
-            *(None, None, None),
+            *(None, None, None, None),
         )

@@ -1,10 +1,7 @@
-"""Fast forms of the model's attention, dropout, norms and layers for training.
+"""The fast forms of training, put in place by `FastForms`: rows, dropout, norms, graphs."""
 
-They stand in for `attention`, `nn.Dropout` and `nn.LayerNorm` in `model/transformer.py`;
-`use_training_kernels` puts in place those that suit the device.
-"""
-
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,44 +9,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.data.batching import Batching
+from seq2seq.data.encoded import Rows
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules
-from seq2seq.fast.joined import JoinedLayout
-from seq2seq.fast.packed import Attend
-from seq2seq.fast.rows import RowLayout
-from seq2seq.model.modern import ModernTransformer
-from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention
-
-
-def fused_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
-) -> Tensor:
-    """Compute `model.transformer.attention`; dropout must be an `nn.Dropout`."""
-    assert isinstance(dropout, nn.Dropout)
-    if dropout._forward_pre_hooks:  # a hook reads the weights, which the fused kernel never stores
-        return attention(query, key, value, mask, dropout)
-    rate = dropout.p if dropout.training else 0.0
-    return F.scaled_dot_product_attention(query, key, value, mask, rate)
-
-
-class FastAttention(MultiHeadAttention):
-    """Multi-head attention by another form of equation 1, or between rows.
-
-    It shares the parameters of a plain module.
-    """
-
-    def __init__(self, plain: MultiHeadAttention, attend: Attend = fused_attention) -> None:
-        self.__dict__.update(plain.__dict__)
-        self.attend = attend
-
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | JoinedLayout | RowLayout) -> Tensor:
-        """See `MultiHeadAttention.forward`; a layout is the mask of rows (1, N, D)."""
-        query, key, value = self.w_q(x), self.w_k(memory), self.w_v(memory)  # (B, T or S, H * K)
-        if not isinstance(mask, Tensor):
-            return self.w_o(mask.attend(query, key, value, self.num_heads, self.dropout))
-        query, key, value = map(self.split_heads, (query, key, value))  # (B, H, T or S, K)
-        heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
-        return self.w_o(self.concatenate_heads(heads))  # (B, T, D)
+from seq2seq.fast.graphs import Graphs
+from seq2seq.fast.loss import loss_of_chunk, projected_loss
+from seq2seq.fast.rows import (
+    GridLayout,
+    Layout,
+    Packed,
+    PaddedAttention,
+    RowAttention,
+    RowBatch,
+    Shape,
+    fused_attention,
+    pack,
+    row_states,
+)
+from seq2seq.model.modern import ModernAttention, ModernTransformer
+from seq2seq.model.transformer import MultiHeadAttention, Transformer
+from seq2seq.training.forms import Forms
+from seq2seq.training.loss import Loss
 
 
 def random_keep_mask(x: Tensor, rate: float) -> Tensor:
@@ -104,6 +85,21 @@ def _to_autocast_dtype(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) ->
     return output
 
 
+class GpuDropout(nn.Dropout):
+    """`nn.Dropout` whose rate may rise without a new recording or compilation."""
+
+    share: Tensor
+    """Of the rate, (), on the GPU; see `Forms.set_dropout`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop elements of x, of any shape; in evaluation mode, return x itself."""
+        if not self.training or self.p == 0.0:
+            return x
+        rate = self.share * self.p
+        kept = torch.rand_like(x, dtype=torch.float32) >= rate
+        return x * kept * (1.0 / (1.0 - rate)).to(x.dtype)
+
+
 def can_compile(device: torch.device) -> bool:
     """Return whether PyTorch has its compiler for this GPU; on a CPU it would gain nothing."""
     from torch.utils._triton import has_triton
@@ -111,63 +107,142 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" and has_triton()
 
 
-def compile_layers(model: Transformer, backend: str = "inductor") -> None:
-    """Compile each layer, in place: one program for the encoder's, one for the decoder's.
+class FastForms(Forms):
+    """The fast forms that suit the model and the device.
 
-    The programs serve any number of sentences and tokens.
+    The tokens of a batch are rows. On a GPU, a process computes all its micro-batches of a step at
+    once, in one shape, as one graph; on a CPU, one micro-batch after the other, in one shape if
+    oneDNN compiles its matmuls for AMX.
     """
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.compile(dynamic=True, backend=backend)
 
+    def __init__(
+        self,
+        *,
+        dropout: bool = True,
+        residual: bool = True,
+        compiled: bool = True,
+        graphs: bool = True,
+    ) -> None:
+        self.dropout = dropout  # cheap masks
+        self.residual = residual  # residual sums in autocast's precision
+        self.compiled = compiled  # layers and loss, where PyTorch has a compiler for the GPU
+        self.graphs = graphs  # a step as two CUDA graphs
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingKernels:
-    """The fast forms to use in training; without any, the plain model is trained."""
+    def prepare(self, model: Transformer, batching: Batching, compute: Compute) -> None:
+        """See `Forms.prepare`."""
+        super().prepare(model, batching, compute)
+        self.compiled = self.compiled and can_compile(compute.device)
+        self.layout = choose_layout(model, compute, compiled=self.compiled)
+        fused = self.layout is not GridLayout
+        self.joins = fused
+        self.one_shape = fused or _is_compiled_by_onednn(compute)
+        self.recordings = Graphs(compute.device) if fused and self.graphs else None
+        self.shape: Shape | None = None
+        self.chunk = loss_of_chunk
+        self._exchange_modules()
+        if self.compiled:
+            for layer in (*self.model.encoder.layers, *self.model.decoder.layers):
+                layer.compile(dynamic=False)
+            self.chunk = torch.compile(loss_of_chunk, dynamic=False)
 
-    attention: bool = True  # the fused kernel, on a GPU
-    dropout: bool = True  # cheap masks, on a CPU
-    residual: bool = True  # residual sums in autocast's precision
-    loss: bool = True  # projection, loss and gradient in chunks
-    joined: bool = True  # several micro-batches in one forward pass, on a GPU
-    # Tokens alone, in few shapes of matmuls, in bf16 on a CPU. With AMX, compiling a shape takes
-    # longer than multiplying; without, collecting the rows takes what it saves.
-    rows: bool = field(default_factory=torch.cpu._is_amx_tile_supported)
-    # Each layer compiled. Then they are not joined: each list of shapes would be compiled again.
-    compiled: bool = False
+    def _exchange_modules(self) -> None:
+        """Put the fast forms into the twin; parameters and their names don't change."""
+        model, on_gpu = self.model, self.compute.on_gpu
+        replace_modules(model, MultiHeadAttention, RowAttention)
+        replace_modules(model, ModernAttention, PaddedAttention)
+        if on_gpu and isinstance(model, ModernTransformer):
+            model.use_equation_1(fused_attention)
+        if self.dropout:
+            kind = GpuDropout if on_gpu else CpuDropout
+            replace_modules(model, nn.Dropout, lambda plain: kind(plain.p))
+            self.dropouts = {m: m.p for m in model.modules() if isinstance(m, kind)}
+        if self.residual:
+            # Embedded tokens get the precision of autocast, and all norms keep it.
+            replace_modules(model, nn.LayerNorm, ResidualNorm)
+            model.dropout.register_forward_hook(_to_autocast_dtype)
 
-    def join_on(self, compute: Compute, model: Transformer) -> bool:
-        """Return whether micro-batches are joined, which needs the fast attention and loss."""
-        fast = self.attention and self.loss and not self.compiled
-        paper = not isinstance(model, ModernTransformer)
-        return self.joined and fast and paper and compute.on_gpu
+    def reserve(self, most_tokens: tuple[int, int]) -> None:
+        """See `Forms.reserve`."""
+        # A table that grows would wait for the GPU, and have another address.
+        longest, weight = self.batching.corpus.longest, self.model.embedding.weight
+        self.model.positions(weight.new_empty(1, max(longest), weight.size(1)))
+        if not self.one_shape:
+            return
+        source, target = (-(-tokens // 64) * 64 for tokens in most_tokens)
+        self.shape = Shape((source, target), None, None)
+        if self.joins:
+            # At most half as many pairs (see `cut`), then the sentences that fill up.
+            fill = max(s // most + 1 for s, most in zip((source, target), longest, strict=True))
+            self.shape = Shape((source, target), min(most_tokens) // 2 + fill, longest)
+        if self.recordings is not None:
+            self.recordings = Graphs(self.compute.device)
+        self.recorded: tuple[Tensor, RowBatch] | None = None
 
-    def rows_on(self, compute: Compute, model: Transformer) -> bool:
-        """Return whether tokens alone are rows of matmuls, which oneDNN compiles in bf16."""
-        paper = not isinstance(model, ModernTransformer)
-        low = compute.dtype is torch.bfloat16
-        return (
-            self.rows and self.loss and not self.compiled and paper and low and not compute.on_gpu
+    def set_dropout(self, share: Tensor) -> None:
+        """See `Forms.set_dropout`."""
+        if not self.compute.on_gpu or not self.dropout:
+            super().set_dropout(share)
+            return
+        for dropout in self.dropouts:
+            dropout.share = share
+
+    def collate(self, pairs: Rows) -> Packed:
+        """See `Forms.collate`."""
+        packed = pack(self.batching.corpus.tokens(pairs), self.shape)
+        return packed.pin() if self.compute.on_gpu else packed
+
+    def loss(self, batch: RowBatch, smoothing: float) -> Loss:
+        """See `Forms.loss`."""
+        states = row_states(self.model, batch, self.layout)
+        matrix, bias = self.model.output_matrix, self.model.output_bias
+        targets = batch.target_output
+        return Loss(
+            *projected_loss(
+                states, matrix, targets, smoothing=smoothing, bias=bias, chunk=self.chunk
+            )
         )
 
+    def run(self, key: str, function: Callable[..., None], *batch: Packed) -> None:
+        """See `Forms.run`."""
+        if self.recordings is None:
+            super().run(key, function, *batch)
+            return
+        inputs = [self._in_place(packed) for packed in batch]
+        # The other batches add to the gradients of the first one: to those of its graph.
+        if key == "add" and "begin" not in self.recordings.replays:
+            function(*inputs)
+        else:
+            self.recordings.run(key, partial(function, *inputs))
 
-PLAIN = TrainingKernels(
-    **dict.fromkeys(("attention", "dropout", "residual", "loss", "joined", "rows"), False)
-)
+    def _in_place(self, packed: Packed) -> RowBatch:
+        """Copy a batch to where the graphs find it."""
+        if self.recorded is None:
+            ids = torch.zeros(len(packed.ids), dtype=torch.long, device=self.compute.device)
+            self.recorded = ids, packed.divide(ids)
+        ids, batch = self.recorded
+        ids.copy_(packed.ids, non_blocking=True)
+        return batch
 
 
-def use_training_kernels(model: Transformer, kernels: TrainingKernels, compute: Compute) -> None:
-    """Put the fast forms into a model, in place; parameters and their names don't change."""
-    if kernels.attention and compute.on_gpu:
-        replace_modules(model, MultiHeadAttention, FastAttention)
-        if isinstance(model, ModernTransformer):
-            model.use_equation_1(fused_attention)
-    if kernels.rows_on(compute, model):
-        replace_modules(model, MultiHeadAttention, lambda m: FastAttention(m, attention))
-    if kernels.dropout and not compute.on_gpu:
-        replace_modules(model, nn.Dropout, lambda plain: CpuDropout(plain.p))
-    if kernels.residual:
-        # Embedded tokens get the precision of autocast, and all norms keep it.
-        replace_modules(model, nn.LayerNorm, ResidualNorm)
-        model.dropout.register_forward_hook(_to_autocast_dtype)
-    if kernels.compiled:
-        compile_layers(model)
+def choose_layout(model: Transformer, compute: Compute, *, compiled: bool) -> type[Layout]:
+    """Choose how rows attend to each other: by a fused kernel, where one can do it."""
+    config = model.config
+    widths = {config.key_width, config.value_width}
+    if not compute.on_gpu or isinstance(model, ModernTransformer) or config.attention_dropout:
+        return GridLayout
+    from seq2seq.fast.attention import FlexLayout, VarlenLayout  # which import the compiler
+
+    if compiled and min(widths) >= 16:
+        return FlexLayout
+    if compute.dtype is torch.bfloat16 and len(widths) == 1 and not max(widths) % 8:
+        return VarlenLayout
+    return GridLayout
+
+
+def _is_compiled_by_onednn(compute: Compute) -> bool:
+    """Return whether oneDNN compiles matmuls, which takes longer than they do in a new shape."""
+    return (
+        not compute.on_gpu
+        and compute.dtype is torch.bfloat16
+        and torch.cpu._is_amx_tile_supported()
+    )

@@ -53,7 +53,7 @@ class Rehearsal:
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 partial(_keep_gradient, self.gradients, number)
             )
-        self.model.decoder.register_forward_hook(self._keep_states)
+        self.trainer.forms.model.decoder.register_forward_hook(self._keep_states)
 
     def update(self, step: int) -> StepMetrics:
         """Do one update of the trainer with this step number."""

@@ -39,7 +39,7 @@ def batch(subject: Subject) -> Finding:
         not training.count_longer_side
         and sides == (25_000, 25_000)
         and 0.9 <= (source + target) / 50_000 <= 1.05
-        and statistics.padding < 0.15
+        and statistics.padding < 0.25
     )
     tensor2tensor = (
         training.count_longer_side
@@ -119,11 +119,11 @@ def dropout_rate(subject: Subject) -> Finding:
 def averaging(subject: Subject) -> Finding:
     """Read the number and the interval from the configuration."""
     training, expected = subject.training, _AVERAGED[subject.recipe]
-    minutes, by_steps = training.checkpoint_minutes, training.checkpoint_steps
+    minutes, steps = training.checkpoint_minutes, training.checkpoint_steps
     every = [f"{minutes:g} minutes"] if minutes else []
-    every += [f"{by_steps:,} steps"] if by_steps else []
+    every += [f"{steps:,} steps"] if steps else []
     numbers = [training.average_checkpoints, *training.average_alternatives]
-    right = (numbers, minutes, by_steps) == ([expected], 10.0, None)
+    right = (numbers, minutes, steps) == ([expected], 10.0, 1500)
     running = ", validated as a running mean" if training.validate_mean else ""
     return Finding.both(
         f"the last {' or '.join(map(str, numbers))}, one every {' or '.join(every)}{running};"

@@ -151,8 +151,8 @@ def settings(
         "processes": processes,
         "threads": torch.get_num_threads(),
         "dtype": str(trainer.compute.dtype).removeprefix("torch."),
-        "slices": trainer.updater.slices,
-        "compiled": trainer.kernels.compiled,
+        "tokens at once": "{} and {}".format(*trainer.updater.most_tokens),
+        "compiled": trainer.forms.compiled,
     }
     budget = config.training.budget(processes)
     text, rate = data.folder.name, config.data.tokenizer.sampling

@@ -17,7 +17,7 @@ from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, make_deterministic
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import suited_tokenizer
-from seq2seq.fast.training import TrainingKernels, can_compile
+from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files.manifest import read_manifest
 from seq2seq.model.config import DROPOUTS, Positions
 from seq2seq.storage.checkpoint import checkpoints, find_model
@@ -78,7 +78,7 @@ def make_trainer(
         compute=compute,
         seed=config.seed,
         world=world,
-        kernels=TrainingKernels(compiled=config.compile and _prepare_compiler(compute.device)),
+        forms=FastForms(compiled=config.compile and _prepare_compiler(compute.device)),
     )
     if initial is not None:
         start_moments(trainer.optimizer)
@@ -88,7 +88,6 @@ def make_trainer(
 def _prepare_compiler(device: torch.device) -> bool:
     """Return whether there is a compiler, and let it keep its work in the user's cache."""
     if not can_compile(device):
-        logger.warning(f"compile=true: PyTorch has no compiler for {device} here")
         return False
     compiled = user_cache() / "compiled"
     compiled.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,17 +126,9 @@ def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
         f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"
         f" {count * statistics.source_tokens:,.0f} source and"
         f" {count * statistics.target_tokens:,.0f} target tokens in"
-        f" {count * statistics.sentences:,.0f} pairs; padding {statistics.padding:.1%};"
+        f" {count * statistics.sentences:,.0f} pairs;"
         f" an epoch: {statistics.batches / count:,.1f} steps"
     )
-    joined, slices = trainer.updater.joined, trainer.updater.slices
-    if joined > 1:
-        logger.info(f"memory: {joined} micro-batches are computed at once")
-    if slices > 1:
-        logger.info(
-            f"memory: a micro-batch does not fit at once, so it is computed in {slices}"
-            " slices; the step is the same, but slower"
-        )
 
 
 T = TypeVar("T")

@@ -71,7 +71,7 @@ def validate_share(
     world: World,
     show: Callable[[int, int], None] = lambda done, lines: None,
 ) -> list[SetShare]:
-    """Translate this process's lines of all validation sets; the model's mode is restored.
+    """Translate this process's lines of all validation sets.
 
     After each batch of a set, `show` is called with the lines that are translated, and all.
     """
@@ -86,8 +86,6 @@ def validate_share(
         if time.monotonic() > end and done < lines:
             raise _TimeOverError(f"{done:,} of {lines:,} lines")
 
-    training = trained.model.training
-    trained.model.eval()
     found = []
     with oom_as_user_error():
         translator = Translator(trained, options)
@@ -106,7 +104,6 @@ def validate_share(
                 cross_entropy(trained.model, valid.corpus, compute) if world.is_main else math.nan
             )
             found.append(SetShare(outputs, loss))
-    trained.model.train(training)
     return found
 
 

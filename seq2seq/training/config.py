@@ -24,8 +24,8 @@ class TrainingConfig:
     """Target tokens of a step, padding not counted, on all devices together."""
     micro_batch_tokens: int = 4096
     """Most source tokens, and most target tokens, of a micro-batch; a step consists of as many of
-    these as its tokens need. Padding comes on top, at most a quarter. How much of a micro-batch is
-    computed at once is found when the training starts."""
+    these as its tokens need. On a GPU, a process computes all of its own at once, if they fit
+    into memory."""
     count_longer_side: bool = False
     """Fill a micro-batch until its longer side, padding counted, is full, as tensor2tensor did;
     otherwise until both sides together are."""
@@ -52,10 +52,11 @@ class TrainingConfig:
     first, dropout slows learning; later, it prevents overfitting."""
     label_smoothing: float = 0.1
     """Probability of all tokens but the reference together, in the target distribution."""
-    checkpoint_steps: int | None = None
-    """Updates between two checkpoints; each checkpoint is validated."""
+    checkpoint_steps: int | None = 1500
+    """Most updates between two checkpoints, each of which is validated: those of the paper's ten
+    minutes."""
     checkpoint_minutes: float | None = 10.0
-    """Minutes between two checkpoints."""
+    """Most minutes between two checkpoints."""
     keep_checkpoints: int = 5
     """Number of newest checkpoints to keep, besides the best model."""
     average_checkpoints: int = 5

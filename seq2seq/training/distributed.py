@@ -10,17 +10,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq.data.encoded import share_with_none
 from seq2seq.errors import UserError
@@ -213,23 +212,15 @@ class World:
         """Return this process's micro-batches of a step, every `size`-th, with their numbers."""
         return list(enumerate(micro_batches))[self.rank :: self.size]
 
-    def wrap_ddp(self, module: nn.Module) -> nn.Module:
-        """Wrap a module so that its gradients become the mean over all processes."""
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their sums over all processes, in one exchange."""
         if self.size == 1:
-            return module
-        # In a group of their own: DistributedDataParallel's is never freed, and a thread of gloo
-        # that is still busy with a tensor of Python's when the interpreter ends aborts it. The
-        # other groups, of `gather` and `on_main`, are freed, threads and all, in `process_group`.
-        gradients = distributed.new_group(timeout=self.timeout)
-        return DistributedDataParallel(
-            module, process_group=gradients, gradient_as_bucket_view=True
-        )
-
-    def accumulating(self, module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-        """Make a context in which gradients stay in this process, unless `last`."""
-        if last or not isinstance(module, DistributedDataParallel):
-            return nullcontext()
-        return module.no_sync()
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        distributed.all_reduce(flat)
+        sums = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, total in zip(tensors, sums, strict=True):
+            tensor.copy_(total.view_as(tensor))
 
     def keep(self, name: str, make: Callable[[], str]) -> str:
         """Return what `make` returned in the main process before torchrun's restart, if any."""

@@ -57,7 +57,10 @@ def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
 
 def make_adam(model: nn.Module) -> Adam:
     """Make Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9; the rate is set in each step."""
-    return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    on_gpu = next(model.parameters()).is_cuda
+    return Adam(
+        model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True, capturable=on_gpu
+    )
 
 
 def start_moments(adam: Adam) -> None:
@@ -87,12 +90,16 @@ class WeightAverage:
         """Has the average as its weights, to be validated and saved."""
         self.weights = {name: p.detach() for name, p in self.model.named_parameters()}
 
+    @staticmethod
+    def share(step: int) -> float:
+        """Compute the share of the weights after update number `step`, from 1."""
+        return 1.0 - (1.0 - 1.0 / step) ** (_POWER + 1)
+
     @torch.no_grad()
-    def update(self, model: Transformer, step: int) -> None:
-        """Add the weights after update number `step`, from 1."""
-        share = 1.0 - (1.0 - 1.0 / step) ** (_POWER + 1)
+    def update(self, model: Transformer, share: Tensor) -> None:
+        """Add the weights after an update, with their share."""
         for name, parameter in model.named_parameters():
-            self.weights[name].lerp_(parameter, share)
+            self.weights[name].lerp_(parameter, share.to(parameter.dtype))
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Continue from an average that was saved."""

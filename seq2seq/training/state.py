@@ -65,6 +65,8 @@ class Progress:
     """Micro-batches of this epoch that are done."""
     seconds: NonNegativeFloat = 0.0
     """Time spent, validation included."""
+    validated_step: NonNegativeInt = 0
+    """The updates done when the last validation was."""
     validated_seconds: NonNegativeFloat = 0.0
     """The time spent when the last validation was done."""
     best_score: float = -1.0

@@ -1,24 +1,24 @@
 """The training loop (section 5): when to update, save and validate, until the end."""
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import Rows
 from seq2seq.device import Compute
-from seq2seq.fast.training import TrainingKernels
 from seq2seq.model import Transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
+from seq2seq.training.forms import Forms
 from seq2seq.training.recorder import Metrics, Recorder
 from seq2seq.training.signals import StopSignals
 from seq2seq.training.state import Progress, StepMetrics
-from seq2seq.training.step import DivergenceError, Updater
+from seq2seq.training.step import DivergenceError, StepBatches, Updater
 
 Save = Callable[[], None]
 SaveValidation = Callable[[bool], None]
@@ -28,9 +28,9 @@ T = TypeVar("T")
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
-    The batching's budgets are for a micro-batch. Dropout's masks are a function of the
-    seed, the step and the micro-batch. All fast forms are put into the model by default. Each
-    process of the world has a trainer like this one.
+    The batching's budgets are for a micro-batch. Dropout's masks are a function of the seed, the
+    step and the micro-batch. By default, the forms are plain. Each process of the world has a
+    trainer like this one.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class Trainer:
         compute: Compute,
         seed: int,
         world: World | None = None,
-        kernels: TrainingKernels | None = None,
+        forms: Forms | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.model = model
         self.batching = batching
         self.config = config
         self.compute = compute
-        self.kernels = kernels or TrainingKernels()
+        self.forms = forms or Forms()
         self.world = world or World()
         self.clock = clock
         self.updater = Updater(
-            model, batching, config, compute, seed, self.world, self.kernels, clock
+            model, batching, config, compute, seed, self.world, self.forms, clock
         )
         self.optimizer = self.updater.optimizer
         self.micro_batches = config.micro_batches(self.world.size)
@@ -81,7 +81,6 @@ class Trainer:
         progress = self.progress
         progress.ended = ""  # a finished run may be resumed with higher limits
         self.started = self.clock() - progress.seconds
-        self.model.train()
         with self.signals, closing(self.steps()) as steps:
             while not (progress.ended or self.signal):
                 if not progress.validation_pending:  # a resumed run may begin with a validation
@@ -116,7 +115,6 @@ class Trainer:
         """Validate, unless a signal comes first, which leaves the validation pending."""
         found = self.world.gather_objects(self.signals.interruptible(validate))
         shares = [share for share in found if share is not None]
-        self.model.train()
         if len(shares) < len(found):
             self._agree()
             return
@@ -124,7 +122,7 @@ class Trainer:
         self._agree()
         progress = self.progress
         progress.validation_pending = False
-        progress.validated_seconds = progress.seconds
+        progress.validated_step, progress.validated_seconds = progress.step, progress.seconds
         is_best = progress.record_rank(self.config.rank(metrics))
         progress.ended = self.limit_reached()
         self.world.on_main(partial(save_validation, is_best))
@@ -133,9 +131,10 @@ class Trainer:
 
     def _checkpoint_is_due(self) -> bool:
         """Return whether to save and validate after this step: by count, by time, or at the end."""
-        steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
-        by_steps = steps is not None and self.progress.step % steps == 0
-        since = self.progress.seconds - self.progress.validated_seconds
+        progress, config = self.progress, self.config
+        steps, minutes = config.checkpoint_steps, config.checkpoint_minutes
+        by_steps = steps is not None and progress.step - progress.validated_step >= steps
+        since = progress.seconds - progress.validated_seconds
         by_clock = minutes is not None and since >= 60 * minutes
         return by_steps or by_clock or self.limit_reached() != ""
 
@@ -156,37 +155,52 @@ class Trainer:
         seconds = self.clock() - self.started
         self.progress.seconds, self.signal = self.world.agree(seconds, self.signals.received)
 
-    def steps(self) -> Generator[list[Rows]]:
-        """Yield the micro-batches of each step, starting from the progress."""
-        with closing(self._stream()) as stream:
-            while True:
-                yield list(islice(stream, self.micro_batches))
-
-    def _stream(self) -> Generator[Rows]:
-        """Yield all micro-batches, epoch by epoch, starting from the progress."""
+    def steps(self) -> Generator["ReadyStep"]:
+        """Yield steps, starting from the progress; the next one is made ahead, in a thread."""
         progress = self.progress
+        # From the last one on: the corpus makes no more epochs, the thread ends, then the stream.
+        with (
+            closing(self._stream(progress.epoch, progress.batch)) as stream,
+            ThreadPoolExecutor(1) as thread,
+            closing(self.batching.corpus),
+        ):
+            following = thread.submit(self._make_step, stream)
+            while True:
+                requested = self.clock()
+                step = following.result()
+                waited = self.clock() - requested
+                following = thread.submit(self._make_step, stream)
+                yield step._replace(waited=waited)
+
+    def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
+        micro_batches, epochs, positions = zip(*islice(stream, self.micro_batches), strict=True)
+        return ReadyStep(self.updater.collate(micro_batches), epochs[-1], positions[-1])
+
+    def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
+        """Yield all micro-batches from a position on, each with its epoch and the next position."""
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
-        with ThreadPoolExecutor(1) as thread, closing(self.batching.corpus):
-            following = thread.submit(self.batching.epoch, progress.epoch)
+        with ThreadPoolExecutor(1) as thread:
+            following = thread.submit(self.batching.epoch, epoch)
             while True:
                 batches = following.result()
-                following = thread.submit(self.batching.epoch, progress.epoch + 1)
-                for micro_batch in batches[progress.batch :]:
-                    progress.batch += 1
-                    yield micro_batch
-                progress.epoch += 1
-                progress.batch = 0
+                following = thread.submit(self.batching.epoch, epoch + 1)
+                for number in range(position, len(batches)):
+                    yield batches[number], epoch, number + 1
+                epoch, position = epoch + 1, 0
 
     def update(self, micro_batches: Sequence[Rows]) -> StepMetrics:
         """Do one update with the micro-batches of a step, and wait for its metrics."""
-        self.start_update(micro_batches)
+        progress = self.progress
+        batches = self.updater.collate(micro_batches)
+        self.start_update(ReadyStep(batches, progress.epoch, progress.batch))
         return self.read_updates()[-1]
 
-    def start_update(self, micro_batches: Sequence[Rows]) -> None:
+    def start_update(self, step: "ReadyStep") -> None:
         """Start one update."""
         progress = self.progress
-        where = f"epoch {progress.epoch + 1}, up to micro-batch {progress.batch}"
-        self.updater.start(micro_batches, progress.step + 1, where)
+        progress.epoch, progress.batch = step.epoch, step.batch
+        where = f"epoch {step.epoch + 1}, up to micro-batch {step.batch}"
+        self.updater.start(step.batches, progress.step + 1, where, step.waited)
         progress.step += 1
 
     def read_updates(self, leave: int = 0) -> list[StepMetrics]:
@@ -199,4 +213,15 @@ class Trainer:
 
     def fit_memory(self) -> None:
         """Find how much of a step is computed at once: see `Updater.fit_memory`."""
-        self.updater.fit_memory(self.batching.epoch(self.progress.epoch), self.micro_batches)
+        self.updater.fit_memory(self.batching.epoch(self.progress.epoch))
+
+
+class ReadyStep(NamedTuple):
+    """The batches of a step, and where it ends in the data."""
+
+    batches: StepBatches
+    epoch: int
+    batch: int
+    """Micro-batches of this epoch up to its end."""
+    waited: float = 0.0
+    """Seconds that the training waited for it."""

@@ -360,6 +360,32 @@ class _Attention(torch.autograd.Function):
         return *made, None, None, None, None
 
 
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_starts: Tensor,
+    key_starts: Tensor,
+    longest_query: int,
+    longest_key: int,
+    window_size: tuple[int, int] = (-1, -1),
+) -> Tensor:
+    """`varlen_attn` in operations that a graph records, with its kernel's rules."""
+    assert {query_starts.dtype, key_starts.dtype} == {torch.int32}
+    assert {x.dtype for x in (query, key, value)} == {torch.bfloat16}
+    rows, keys = (torch.arange(len(x), device="cuda") for x in (query, key))
+    sentences = [
+        torch.searchsorted(starts[1:], x.int(), right=True)
+        for starts, x in ((query_starts, rows), (key_starts, keys))
+    ]
+    allowed = sentences[0][:, None] == sentences[1]
+    if window_size == (-1, 0):
+        allowed = allowed & (rows[:, None] >= keys)
+    q, k, v = (x.float().transpose(0, 1) for x in (query, key, value))  # (H, N or M, K)
+    scores = (q @ k.transpose(1, 2) * q.size(2) ** -0.5).masked_fill(~allowed, -1e9)
+    return (scores.softmax(-1) @ v).transpose(0, 1).to(query.dtype)
+
+
 class Event:
     """`torch.cuda.Event`: a place in the work of the GPU."""
 

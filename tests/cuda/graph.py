@@ -28,7 +28,8 @@ class CUDAGraph:
         schema = func._schema
         for argument, value in zip(schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                self._save(value)
+                for x in tree_iter(value):
+                    self._save(x)
         made = func(*args, **kwargs)
         fresh = all(output.alias_info is None for output in schema.returns)
         results = [x for x in tree_iter(made) if isinstance(x, Tensor)] if fresh else []
@@ -91,6 +92,7 @@ class Recording:
         self.graph = graph
 
     def __enter__(self) -> None:
+        self.random = torch.get_rng_state()
         recorder.graph = self.graph
 
     def __exit__(
@@ -101,3 +103,4 @@ class Recording:
     ) -> None:
         recorder.graph = None
         self.graph.end()
+        torch.set_rng_state(self.random)

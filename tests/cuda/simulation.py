@@ -13,6 +13,7 @@ from torch.fx.experimental import _config
 from torch.library import Library
 from torch.utils import _foreach_utils
 
+import seq2seq.fast.attention
 from tests.cuda.accelerator import lent
 from tests.cuda.device import (
     CudaTensor,
@@ -22,6 +23,7 @@ from tests.cuda.device import (
     memory,
     of_inside,
     pin,
+    varlen_attention,
 )
 from tests.cuda.graph import CUDAGraph, Recording, Stream
 
@@ -43,6 +45,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "device", lambda device: contextlib.nullcontext()),
     (torch.cuda, "graph_pool_handle", lambda: (0, 1)),
     (torch.cuda, "_lazy_init", lambda: None),
+    (torch.cuda, "empty_cache", lambda: None),
     (torch.cuda, "manual_seed_all", lambda _: None),
     (torch.cuda, "get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8)),
     (torch.cuda, "set_rng_state", lambda *_: None),
@@ -50,6 +53,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.Tensor, "pin_memory", pin),
     (_foreach_utils, "_foreach_supported_types", [torch.Tensor, nn.Parameter, CudaTensor]),
     (safetensors.torch, "storage_ptr", of_inside(safetensors.torch.storage_ptr)),
+    (seq2seq.fast.attention, "varlen_attn", varlen_attention),
     (safetensors.torch, "storage_size", of_inside(safetensors.torch.storage_size)),
 )
 

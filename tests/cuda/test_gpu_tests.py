@@ -5,8 +5,8 @@ All but the training until its loss has fallen, which takes minutes here.
 
 from tests.test_cuda import (  # noqa: F401
     corpus,
-    test_a_joined_or_compiled_step_is_that_of_the_plain_model,
     test_a_translator_in_bf16_gives_each_line_its_candidates,
+    test_fast_steps_are_those_of_the_plain_model,
     test_fp32_is_not_tf32,
     test_states_and_gradients_are_those_of_the_cpu,
     test_steps_started_as_graphs_find_what_single_kernels_find,

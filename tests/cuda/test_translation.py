@@ -81,7 +81,7 @@ def test_without_graphs_the_search_goes_on(
     for translations in found:
         assert [one.text for one in translations] == [one.text for one in expected]
     assert [record.message for record in caplog.records] == [
-        "translation continues without CUDA graphs, slower: not here"
+        "CUDA graphs don't work here, so it takes longer: not here"
     ]
 
 

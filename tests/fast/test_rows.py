@@ -1,104 +1,185 @@
-"""Tokens alone as rows, filled up to few numbers, against the plain model of padded batches."""
+"""Tokens as rows against the plain model of padded batches: losses, gradients, shapes."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from seq2seq.data.batching import Batch
+from seq2seq.data.batching import Batching, cut
+from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.device import Compute
-from seq2seq.fast import replace_modules
-from seq2seq.fast.rows import fill_up, token_states
-from seq2seq.fast.training import PLAIN, FastAttention, TrainingKernels, use_training_kernels
+from seq2seq.fast.rows import GridLayout, Shape, pack, row_states
+from seq2seq.fast.training import FastForms
 from seq2seq.model import Transformer
-from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.training.loss import BatchLoss
-from tests.fast.test_joined import V, make_batches, of_all_kinds
+from seq2seq.model.config import Positions, Start
+from seq2seq.training.forms import Forms
+from tests.models import ALL_MODERN
+from tests.toy import encoded_corpus
 
 MakeModel = Callable[..., Transformer]
+V, LONGEST = 23, 11
+
+of_all_kinds = pytest.mark.parametrize(
+    "choices",
+    [
+        {"attention_bias": True, "start": Start.zero, "positions": Positions.learned},
+        {"d_k": 3, "d_v": 5, "shared_embedding": False, "tied_output": False, "output_bias": True},
+        ALL_MODERN,
+    ],
+    ids=str,
+)
+# Nothing to fill up; sentences of the longest length and a shorter one; only pairs of one side.
+SHAPES = [None, Shape((76, 90), 60, (LONGEST, LONGEST)), Shape((68, 64), None, None)]
 
 
-def loss_and_gradients(model: Transformer, batch: Batch, *, rows: bool) -> list[torch.Tensor]:
-    model.zero_grad()
-    smoothed, cross_entropy = BatchLoss(model, 0.1, chunked=rows, rows=rows)(batch)
-    smoothed.backward()
-    return [smoothed, cross_entropy, *(p.grad for p in model.parameters() if p.grad is not None)]
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
+    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.ids", V, 60, LONGEST - 2)
 
 
-@pytest.mark.parametrize("elements", [2**20, 1], ids=["one", "several"])
+def batches_of(corpus: EncodedCorpus) -> list[np.ndarray]:
+    """As many tokens as fit, a single pair, and the longest and the shortest."""
+    lengths = corpus.lengths()
+    everything = np.arange(len(corpus))
+    extremes = np.array([lengths[0].argmax(), lengths[0].argmin(), lengths[1].argmax()])
+    return [cut(everything, lengths, (64, 64))[0], everything[:1], extremes]
+
+
+def prepared(
+    forms: Forms, model: Transformer, corpus: EncodedCorpus, tokens: int = 64, **compute: Any
+) -> Forms:
+    batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=1)
+    forms.prepare(model, batching, Compute(**compute))
+    return forms
+
+
+def loss_and_gradients(forms: Forms, pairs: np.ndarray) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def compute(batch: Any) -> None:
+        with forms.compute.autocast():
+            loss = forms.loss(batch, 0.1)
+        loss.smoothed.backward()
+        found.extend((loss.smoothed.detach(), loss.cross_entropy))
+
+    forms.model.zero_grad()
+    forms.run("begin", compute, forms.collate(pairs))
+    return [*found, *(p.grad for p in forms.model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["exact", "one shape", "rows alone"])
 @of_all_kinds
 def test_rows_have_the_loss_and_the_gradient_of_the_padded_batch(
-    make_model: MakeModel,
-    monkeypatch: pytest.MonkeyPatch,
-    choices: dict[str, Any],
-    elements: int,
+    make_model: MakeModel, corpus: EncodedCorpus, choices: dict[str, Any], shape: Shape | None
 ) -> None:
-    monkeypatch.setattr("seq2seq.fast.loss._CHUNK_ELEMENTS", elements)
     plain, fast = (make_model(vocab_size=V, max_learned_positions=99, **choices) for _ in "12")
-    replace_modules(fast, MultiHeadAttention, FastAttention)
-    # 64 tokens, so that the row of zeros begins another multiple; and 84.
-    full, padded = torch.randint(4, V, (8, 8)), torch.randint(4, V, (10, 9))
-    padded[3:, 7:] = 0
-    larger = [Batch(ids, ids.roll(1, 1), ids) for ids in (full, padded)]
-    for batch in [*make_batches(), *larger]:
-        expected = loss_and_gradients(plain, batch, rows=False)
-        found = loss_and_gradients(fast, batch, rows=True)
+    forms = FastForms()
+    prepared(forms, fast, corpus)
+    forms.shape = shape
+    for pairs in batches_of(corpus):
+        expected = loss_and_gradients(prepared(Forms(), plain, corpus), pairs)
+        found = loss_and_gradients(forms, pairs)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
+def test_a_batch_holds_the_tokens_of_the_padded_one(corpus: EncodedCorpus) -> None:
+    pairs = batches_of(corpus)[0]
+    padded = Batching(corpus, source_tokens=64, target_tokens=64, seed=1).collate(pairs)
+    batch = pack(corpus.tokens(pairs), Shape((70, 64), 99, (LONGEST, LONGEST))).to(
+        torch.device("cpu")
+    )
+    is_source, is_target = padded.source != PADDING_ID, padded.target_output != PADDING_ID
+    for found, expected in [
+        (batch.source, padded.source[is_source]),
+        (batch.source_side.positions, is_source.nonzero()[:, 1]),
+        (batch.target_input, padded.target_input[is_target]),
+        (batch.target_output, padded.target_output[is_target]),
+        (batch.target_side.positions, is_target.nonzero()[:, 1]),
+    ]:
+        assert torch.equal(found[: len(expected)], expected)
+    assert not batch.target_output[is_target.sum() :].any()
+    for side, rows in ((batch.source_side, 70), (batch.target_side, 64)):
+        lengths = side.starts.diff()
+        assert lengths.sum() == len(side.positions) == rows
+        assert len(lengths) == 99
+        assert lengths.max() <= side.longest
+
+
+@pytest.mark.filterwarnings("ignore")  # uncompiled, FlexAttention is slow, and says so
+def test_flex_attention_is_that_of_padded_sentences(tmp_path: Path, make_model: MakeModel) -> None:
+    """With more than one block of keys and of queries, whole blocks that fill up, one sentence."""
+    from seq2seq.fast.attention import FlexLayout
+
+    chance = np.random.default_rng(1)
+    sources = [chance.integers(4, V, n).tolist() for n in [*chance.integers(0, 40, 12), 199]]
+    targets = [chance.integers(4, V, n).tolist() for n in [*chance.integers(0, 40, 12), 150]]
+    with new_corpus(tmp_path / "corpus") as write:
+        write(encode_ids(sources, targets, V))
+    corpus = EncodedCorpus(tmp_path / "corpus")
+    forms = FastForms()
+    prepared(forms, make_model(vocab_size=V), corpus, tokens=200)
+    forms.model.eval()
+    for pairs in (np.arange(12), np.arange(13), np.array([12]), np.array([3])):
+        sides = corpus.tokens(pairs)
+        rows = len(sides[1][0])
+        with torch.no_grad():
+            expected = row_states(forms.model, pack(sides).to(torch.device("cpu")), GridLayout)
+            for fill in (0, 70, 300):
+                shape = Shape((len(sides[0][0]) + fill // 2, rows + fill), 30, corpus.longest)
+                batch = pack(sides, shape).to(torch.device("cpu"))
+                states = row_states(forms.model, batch, FlexLayout)
+                torch.testing.assert_close(states[:rows], expected, rtol=0, atol=1e-9)
+                assert states.isfinite().all()
+
+
 @pytest.mark.parametrize("small", [0, 2**19], ids=["attention in bf16", "attention in float32"])
 def test_rows_are_as_exact_as_the_padded_batch_in_bf16(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, small: int
+    make_model: MakeModel, corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, small: int
 ) -> None:
     monkeypatch.setattr("seq2seq.fast.rows._SMALL", small)
-    batch = make_batches()[0]
-    exact = loss_and_gradients(make_model(vocab_size=V), batch, rows=False)
+    pairs = batches_of(corpus)[0]
+    exact = loss_and_gradients(prepared(Forms(), make_model(vocab_size=V), corpus), pairs)
 
-    def error(*, rows: bool) -> float:
+    def error(forms: Forms) -> float:
         model = make_model(vocab_size=V).float()
-        use_training_kernels(model, TrainingKernels(rows=rows), Compute(dtype=torch.bfloat16))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = loss_and_gradients(model, batch, rows=rows)
+        prepared(forms, model, corpus, dtype=torch.bfloat16)
+        found = loss_and_gradients(forms, pairs)
         return sum(((f - e).norm() / e.norm()).item() for f, e in zip(found, exact, strict=True))
 
-    assert error(rows=True) < 1.5 * error(rows=False)
+    assert error(FastForms(residual=False)) < 1.5 * error(Forms())
 
 
-def test_batches_of_many_shapes_have_few_numbers_of_rows(make_model: MakeModel) -> None:
-    model = make_model(vocab_size=V).train()
-    use_training_kernels(model, TrainingKernels(rows=True), Compute(dtype=torch.bfloat16))
+def test_where_onednn_compiles_all_batches_have_one_shape(
+    make_model: MakeModel, corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    forms = FastForms()
+    prepared(forms, make_model(vocab_size=V).float(), corpus, dtype=torch.bfloat16)
+    forms.reserve(forms.batching.most_tokens)
     shapes = set()
-    for module in model.modules():
+    for module in forms.model.modules():
         if isinstance(module, nn.Linear):
-            module.register_forward_hook(lambda _, inputs, output: shapes.add(output.shape[:-1]))
-    for batch in make_batches():
-        token_states(model, batch)
-    assert shapes == {(1, 64)}
+            module.register_forward_hook(lambda _, inputs, output: shapes.add(output.shape[1]))
+    epoch = forms.batching.epoch(0)
+    assert len(epoch) > 3
+    for pairs in epoch:
+        loss_and_gradients(forms, pairs)
+    assert len(shapes) <= 2  # of the source, of the target
 
 
-def test_few_rows_are_filled_up() -> None:
-    assert [fill_up(rows) for rows in (1, 64, 65, 4096, 4097)] == [64, 64, 128, 4096, 4224]
-    for rows in range(1024, 2**17, 1001):
-        assert rows <= fill_up(rows) < rows + max(64, rows / 31)
-    assert len({fill_up(rows) for rows in range(24_000, 26_000)}) < 6
-
-
-def test_rows_are_for_bf16_on_a_cpu_and_every_dropout_works(make_model: MakeModel) -> None:
-    low = Compute(dtype=torch.bfloat16)
-    model = make_model()
-    assert TrainingKernels(rows=True).rows_on(low, model)
-    assert not TrainingKernels(rows=True).rows_on(Compute(), model)
-    assert not TrainingKernels(rows=True).rows_on(
-        Compute(torch.device("cuda"), torch.bfloat16), model
-    )
-    assert not PLAIN.rows_on(low, model)
+def test_every_dropout_drops(make_model: MakeModel, corpus: EncodedCorpus) -> None:
     for name in ("dropout", "attention_dropout", "relu_dropout"):
-        model = make_model(vocab_size=V, **{name: 0.5})
-        use_training_kernels(model, TrainingKernels(rows=True), low)
-        batch = make_batches()[0]
-        exact = token_states(model, batch)[0]
-        torch.testing.assert_close(token_states(model, batch)[0], exact)
-        assert not torch.equal(token_states(model.train(), batch)[0], exact), name
+        forms = FastForms()
+        prepared(forms, make_model(vocab_size=V, **{name: 0.5}), corpus)
+        pairs = batches_of(corpus)[0]
+        forms.model.eval()
+        exact = loss_and_gradients(forms, pairs)[0]
+        torch.testing.assert_close(loss_and_gradients(forms, pairs)[0], exact)
+        forms.model.train()
+        assert loss_and_gradients(forms, pairs)[0] != exact, name

@@ -1,79 +1,133 @@
-"""The fast forms of training against the plain model: values, gradients, names, masks."""
+"""The fast forms of training: what is put in place, attention, precision, dropout."""
 
+import copy
 import math
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from seq2seq.data.batching import Batching
 from seq2seq.device import Compute
-from seq2seq.fast import replace_modules
+from seq2seq.fast.rows import fused_attention
 from seq2seq.fast.training import (
-    PLAIN,
     CpuDropout,
-    FastAttention,
-    TrainingKernels,
-    compile_layers,
-    fused_attention,
+    FastForms,
+    GpuDropout,
+    choose_layout,
     random_keep_mask,
-    use_training_kernels,
 )
 from seq2seq.model import Transformer
-from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.model.config import Positions
+from seq2seq.model.transformer import attention
+from seq2seq.training.forms import Forms
 from tests.models import ALL_MODERN
+from tests.toy import encoded_corpus
 
 MakeModel = Callable[..., Transformer]
-SOURCE = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 3, 0, 0]])
-TARGET = torch.tensor([[2, 9, 8, 7], [2, 10, 2, 0]])
+GPU = Compute(torch.device("cuda"), torch.bfloat16)
 
 
-def values_and_gradients(
-    model: Transformer, source: Tensor = SOURCE, target: Tensor = TARGET
-) -> dict[str, Tensor]:
-    model.zero_grad()
-    logits = model(source, target)
-    (logits.double().tanh() * torch.arange(logits.size(-1))).sum().backward()
-    return {"logits": logits.detach()} | {n: p.grad for n, p in model.named_parameters()}
+@pytest.fixture
+def batching(tmp_path: Path) -> Batching:
+    corpus = encoded_corpus(tmp_path / "train.ids", 11, 30)
+    return Batching(corpus, source_tokens=64, target_tokens=64, seed=1)
+
+
+def heads(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Query (3, 2, 4, 6), key and value (3, 2, 5, 6)."""
+    torch.manual_seed(1)
+    shapes = (3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 6)
+    return [torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+
+
+MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]).bool()[:, None, None]
+
+
+def test_fused_attention_is_the_plain_one() -> None:
+    results = []
+    for form in (attention, fused_attention):
+        inputs = heads()
+        out = form(*inputs, MASK, nn.Dropout(0.5).eval())
+        out.tanh().sum().backward()
+        results.append([out, *(x.grad for x in inputs)])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16() -> None:
+    exact = attention(*heads(), MASK, nn.Identity())
+    errors = [
+        (form(*heads(torch.bfloat16), MASK, nn.Dropout(0.0)) - exact).norm().item()
+        for form in (attention, fused_attention)
+    ]
+    assert errors[1] < 2 * errors[0]
+
+
+def test_hooks_read_the_weights_of_fused_attention() -> None:
+    recorded: list[Tensor] = []
+    dropout = nn.Dropout(0.0)
+    dropout.register_forward_pre_hook(lambda _, inputs: recorded.append(inputs[0]))
+    with_hook = fused_attention(*heads(), MASK, dropout)
+    torch.testing.assert_close(with_hook, fused_attention(*heads(), MASK, nn.Dropout(0.0)))
+    assert [weights.shape for weights in recorded] == [(3, 2, 4, 5)]
 
 
 @pytest.mark.parametrize(
-    "choices", [{"attention_bias": True}, {"d_k": 3, "d_v": 5, "attention_dropout": 0.5}], ids=str
+    ("choices", "compute", "compiled", "layout"),
+    [
+        ({}, Compute(), True, "GridLayout"),
+        ({"d_k": 16, "d_v": 16}, GPU, True, "FlexLayout"),
+        ({"d_k": 16, "d_v": 32}, GPU, True, "FlexLayout"),
+        ({"d_k": 8, "d_v": 8}, GPU, True, "VarlenLayout"),
+        ({"d_k": 16, "d_v": 16}, GPU, False, "VarlenLayout"),
+        ({"d_k": 16, "d_v": 32}, GPU, False, "GridLayout"),
+        ({"d_k": 3, "d_v": 3}, GPU, False, "GridLayout"),
+        ({"d_k": 16, "d_v": 16}, Compute(GPU.device), False, "GridLayout"),  # in float32
+        ({"d_k": 16, "d_v": 16, "attention_dropout": 0.1}, GPU, True, "GridLayout"),
+        (ALL_MODERN, GPU, True, "GridLayout"),
+    ],
+    ids=str,
 )
-def test_fused_attention_is_the_plain_one(make_model: MakeModel, choices: dict[str, Any]) -> None:
-    plain, fused = make_model(**choices), make_model(**choices)
-    replace_modules(fused, MultiHeadAttention, FastAttention)
-    assert list(fused.state_dict()) == list(plain.state_dict())
-    expected, found = values_and_gradients(plain), values_and_gradients(fused)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+def test_attention_is_by_a_kernel_that_can_do_it(
+    make_model: MakeModel, choices: dict[str, Any], compute: Compute, compiled: bool, layout: str
+) -> None:
+    chosen = choose_layout(make_model(**choices), compute, compiled=compiled)
+    assert chosen.__name__ == layout
 
 
-def test_fused_attention_is_as_exact_as_the_plain_one_in_bf16(make_model: MakeModel) -> None:
-    exact = values_and_gradients(make_model())
-    plain, fused = make_model().bfloat16(), make_model().bfloat16()
-    replace_modules(fused, MultiHeadAttention, FastAttention)
+@pytest.mark.parametrize("choices", [{}, ALL_MODERN], ids=["paper", "modern"])
+def test_the_twin_shares_all_parameters_and_the_model_stays_plain(
+    make_model: MakeModel, batching: Batching, choices: dict[str, Any]
+) -> None:
+    model = make_model(dropout=0.1, **choices).train()
+    before = copy.deepcopy(model).eval()
+    for forms in (Forms(), FastForms()):
+        forms.prepare(model, batching, Compute())
+        twin = dict(forms.model.named_parameters())
+        assert list(twin) == [name for name, _ in model.named_parameters()]
+        assert all(twin[name] is parameter for name, parameter in model.named_parameters())
+        assert repr(model) == repr(before)
+        assert not any(module.training for module in model.modules())
+        assert all(module.training for module in forms.model.modules())
+        assert list(forms.dropouts.values()) == [
+            module.p for module in model.modules() if isinstance(module, nn.Dropout)
+        ]
+    assert CpuDropout in {type(module) for module in forms.dropouts}
 
-    def error(model: Transformer) -> float:
-        found = values_and_gradients(model)
-        return sum(((found[n] - v).norm() / v.norm()).item() for n, v in exact.items())
 
-    assert error(fused) < 2 * error(plain)
-
-
-def test_hooks_read_the_weights_of_fused_attention(make_model: MakeModel) -> None:
-    model = make_model()
-    replace_modules(model, MultiHeadAttention, FastAttention)
-    recorded: list[Tensor] = []
-    hook = model.encoder.layers[0].self_attention.dropout.register_forward_pre_hook(
-        lambda _, inputs: recorded.append(inputs[0])
-    )
-    with_hook = model(SOURCE, TARGET)
-    hook.remove()
-    torch.testing.assert_close(with_hook, model(SOURCE, TARGET))
-    assert [weights.shape for weights in recorded] == [(2, 2, 5, 5)]
+def test_learned_positions_are_trained_in_the_twin(
+    make_model: MakeModel, batching: Batching
+) -> None:
+    model = make_model(positions=Positions.learned, max_learned_positions=20)
+    forms = FastForms()
+    forms.prepare(model, batching, Compute())
+    forms.reserve(batching.most_tokens)
+    assert forms.model.positions.weight is model.positions.weight
 
 
 needs_g = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -84,79 +138,75 @@ needs_g = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ co
 )
 @pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
-def test_all_layers_of_a_kind_are_one_program_for_all_shapes(
-    make_model: MakeModel, backend: str
+def test_all_layers_of_a_kind_are_one_program_for_all_batches(
+    make_model: MakeModel, batching: Batching, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     torch._dynamo.reset()
-    plain, compiled = make_model(), make_model()
-    replace_modules(compiled, MultiHeadAttention, FastAttention)
-    compile_layers(compiled, backend)
-    assert list(compiled.state_dict()) == list(plain.state_dict())
-    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    for pairs, source_length, target_length in ((3, 7, 5), (4, 9, 5), (2, 6, 11)):
-        source = torch.randint(4, 11, (pairs, source_length))
-        source[0, 3:] = 0
-        target = torch.randint(4, 11, (pairs, target_length))
-        found = values_and_gradients(compiled, source, target)
-        for name, value in values_and_gradients(plain, source, target).items():
-            torch.testing.assert_close(found[name], value, rtol=1e-7, atol=1e-9)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 2
-
-
-@pytest.mark.parametrize(
-    ("device", "fast"), [("cpu", CpuDropout), ("cuda", FastAttention)], ids=str
-)
-def test_fast_forms_are_put_in_place_unless_plain_is_chosen(
-    make_model: MakeModel, device: str, fast: type[nn.Module]
-) -> None:
-    model, plain = make_model(dropout=0.1), make_model(dropout=0.1)
-    use_training_kernels(model, TrainingKernels(), Compute(torch.device(device)))
-    use_training_kernels(plain, PLAIN, Compute(torch.device(device)))
-    assert fast in {type(module) for module in model.modules()}
-    assert fast not in {type(module) for module in plain.modules()}
-    assert list(model.state_dict()) == list(plain.state_dict())
-    assert not any(module.training for module in model.modules())  # as it was
-    rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
-    assert rates == [module.p for module in plain.modules() if isinstance(module, nn.Dropout)]
-
-
-@pytest.mark.parametrize("choices", [ALL_MODERN, {"bias": False}], ids=str)
-def test_a_modern_model_has_the_fast_forms_that_compute_the_same(
-    make_model: MakeModel, choices: dict[str, Any]
-) -> None:
-    plain, fast, on_gpu = (
-        make_model(**choices),
-        make_model(**choices),
-        Compute(torch.device("cuda")),
+    compile_module = nn.Module.compile
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda module, **chosen: compile_module(module, backend=backend)
     )
-    use_training_kernels(fast, TrainingKernels(), on_gpu)
-    expected, found = values_and_gradients(plain), values_and_gradients(fast)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
-    assert fast.encoder.layers[0].self_attention.equation_1 is fused_attention
-    assert not TrainingKernels().join_on(on_gpu, fast)
-    assert TrainingKernels().join_on(on_gpu, make_model())
+    monkeypatch.setattr("seq2seq.fast.training.can_compile", lambda device: True)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    compute = Compute(dtype=torch.bfloat16)
+    plain, fast = make_model().float(), make_model().float()
+    losses = []
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for model, forms in ((plain, FastForms(compiled=False)), (fast, FastForms())):
+        forms.prepare(model, batching, compute)
+        forms.reserve(batching.most_tokens)
+
+        def collect(batch: Any, forms: Forms = forms) -> None:
+            with compute.autocast():
+                loss = forms.loss(batch, 0.1).smoothed
+            loss.backward()
+            losses.append(loss.item())
+
+        for pairs in batching.epoch(0)[:3]:
+            forms.run("begin", collect, forms.collate(pairs))
+    assert losses[3:] == pytest.approx(losses[:3], rel=0.01)
+    # The encoder's, the decoder's and that of a chunk of the loss.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= before + 5
 
 
-def test_sums_between_layers_are_in_the_precision_of_autocast(make_model: MakeModel) -> None:
-    model = make_model().float()
-    states: list[torch.dtype] = []
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.register_forward_hook(
-            lambda _, inputs, output: states.extend([inputs[0].dtype, output.dtype])
-        )
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        wide = model(SOURCE, TARGET)
-    assert set(states) == {torch.float32}
-    states.clear()
-    use_training_kernels(model, TrainingKernels(attention=False, dropout=False), Compute())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = model(SOURCE, TARGET)
-    assert set(states) == {torch.bfloat16}
-    assert (low - wide).norm() < 0.05 * wide.norm()
-    states.clear()
-    model(SOURCE, TARGET)
-    assert set(states) == {torch.float32}  # without autocast nothing is cast
+@pytest.mark.filterwarnings("ignore")
+def test_dropout_that_rises_is_not_compiled_again() -> None:
+    torch._dynamo.reset()
+    dropout = GpuDropout(0.8).train()
+    dropout.share = torch.zeros(())
+    compiled = torch.compile(dropout, backend="eager")
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    x = torch.ones(2**16)
+    for share in (0.0, 0.25, 1.0):
+        dropout.share.fill_(share)
+        dropped = compiled(x)
+        assert (dropped == 0).double().mean().item() == pytest.approx(0.8 * share, abs=0.02)
+        assert dropped.mean().item() == pytest.approx(1.0, abs=0.05)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 1
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_sums_between_layers_are_in_the_precision_of_autocast(
+    make_model: MakeModel, batching: Batching
+) -> None:
+    states: dict[torch.dtype, set[torch.dtype]] = {}
+    losses = []
+    for dtype in (torch.bfloat16, torch.float32):
+        forms = FastForms()
+        forms.prepare(make_model().float(), batching, Compute(dtype=dtype))
+        seen = states.setdefault(dtype, set())
+        for layer in (*forms.model.encoder.layers, *forms.model.decoder.layers):
+            layer.register_forward_hook(
+                lambda _, inputs, output, seen=seen: seen.update((inputs[0].dtype, output.dtype))
+            )
+        with forms.compute.autocast():
+            forms.run(
+                "begin",
+                lambda batch, forms=forms: losses.append(forms.loss(batch, 0.1).smoothed.item()),
+                forms.collate(batching.epoch(0)[0]),
+            )
+    assert states == {dtype: {dtype} for dtype in states}
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

@@ -22,7 +22,7 @@ from seq2seq.fidelity.report import DETAILS, as_text, examine, summary
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Norm, NormPosition, Positions
 from seq2seq.model.transformer import FeedForward, attention
-from seq2seq.training import loss as batch_loss
+from seq2seq.training import forms
 from seq2seq.training.config import TrainingConfig
 
 SMALL = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4)
@@ -300,25 +300,25 @@ def test_another_initialization_differs(
 
 
 def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected_loss = batch_loss.projected_loss
+    plain_loss = forms.label_smoothed_loss
 
     def over_all(*arguments: Any, smoothing: float, **rest: Any) -> Any:
-        return projected_loss(*arguments, smoothing=smoothing * 10 / 11, **rest)
+        return plain_loss(*arguments, smoothing=smoothing * 10 / 11, **rest)
 
-    monkeypatch.setattr(batch_loss, "projected_loss", over_all)
+    monkeypatch.setattr(forms, "label_smoothed_loss", over_all)
     found = optimization.label_smoothing(subject())
     assert found.differs
     assert found.here.startswith("reference 0.9091, others eps / (V - 1) = 0.0091 each")
 
 
 def test_another_normalization_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    projected_loss = batch_loss.projected_loss
+    plain_loss = forms.label_smoothed_loss
 
     def halved(*arguments: Any, **rest: Any) -> Any:
-        smoothed, cross_entropy = projected_loss(*arguments, **rest)
-        return smoothed / 2, cross_entropy
+        loss = plain_loss(*arguments, **rest)
+        return loss._replace(smoothed=loss.smoothed / 2)
 
-    monkeypatch.setattr(batch_loss, "projected_loss", halved)
+    monkeypatch.setattr(forms, "label_smoothed_loss", halved)
     assert optimization.loss_normalization(subject()).differs
 
 

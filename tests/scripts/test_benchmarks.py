@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,11 +40,6 @@ def test_a_translation_is_measured_for_each_system(
 def test_each_form_asks_less_of_a_gpu_than_the_one_before() -> None:
     sizes = ["--layers", "1", "--vocab-size", "1000", "--length", "20", "--sentences", "3"]
     found = rows("count.py", *sizes, "--steps", "5")
-    training = [[float(cell.replace(",", "")) for cell in row[1:]] for row in found[1:4]]
-    for before, after in pairwise(training):
-        assert all(one >= other for one, other in zip(before, after, strict=True))
-        assert after[0] < before[0]
-    assert training[-1][2:] == [1, 0]  # a joined step: one copy to the GPU, no wait
-    launched = [int(row[3]) for row in found[5:]]
+    launched = [int(row[3]) for row in found[1:]]
     assert launched[1] < launched[0]
     assert found[-1][3:] == ["2", "0"]  # a graph and a mask, no wait

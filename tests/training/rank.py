@@ -1,6 +1,6 @@
 """One process of a training that the tests start with torchrun: trains and writes its record.
 
-python -m torch.distributed.run --nproc_per_node N rank.py CORPUS OUTPUT MICRO_BATCHES SLICES
+python -m torch.distributed.run --nproc_per_node N rank.py CORPUS OUTPUT MICRO_BATCHES MOST_TOKENS
 """
 
 import json
@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, distributed
 
 from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.device import Compute
+from seq2seq.fast.training import FastForms
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
@@ -28,7 +27,7 @@ V = 60
 STEPS = 20
 
 
-def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1) -> Trainer:
+def make_trainer(corpus: Path, micro_batches: int, world: World, most: int) -> Trainer:
     """Dropout on, and in each process another clock."""
     torch.manual_seed(1)
     config = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=0.2)
@@ -47,8 +46,9 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, slices: int = 1
         compute=Compute(),
         seed=5,
         world=world,
+        forms=FastForms(),
     )
-    trainer.updater.slices = slices
+    trainer.updater.most_tokens = most, most
     trainer.batching.share = world.share_file
     return trainer
 
@@ -76,16 +76,12 @@ def gloo_threads() -> int:
 
 
 def train(
-    corpus: Path, micro_batches: int, world: World, slices: int
+    corpus: Path, micro_batches: int, world: World, most: int
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the records of the training, and the weights."""
-    trainer = make_trainer(corpus, micro_batches, world, slices)
-    reduced = []
-    assert isinstance(trainer.updater.ddp_loss, DistributedDataParallel)
-    group = trainer.updater.ddp_loss.process_group
-    trainer.updater.ddp_loss.register_comm_hook(
-        group, lambda group, bucket: reduced.append(1) or allreduce_hook(group, bucket)
-    )
+    trainer = make_trainer(corpus, micro_batches, world, most)
+    reduced, all_reduce = [], distributed.all_reduce
+    distributed.all_reduce = lambda tensor: reduced.append(1) or all_reduce(tensor)
     order, ordered = trainer.batching._order, []
     trainer.batching._order = lambda *given: ordered.append(1) or order(*given)
     recorded = run(trainer) | {"all_reduces": len(reduced), "threads_before": gloo_threads()}
@@ -93,11 +89,11 @@ def train(
     return recorded, trainer.model.state_dict()
 
 
-def main(corpus: Path, output: Path, micro_batches: int, slices: int) -> None:
+def main(corpus: Path, output: Path, micro_batches: int, most: int) -> None:
     torch.set_num_threads(1)
     world = World.from_environment()
     with world.process_group():
-        recorded, weights = train(corpus, micro_batches, world, slices)
+        recorded, weights = train(corpus, micro_batches, world, most)
     recorded["threads_after"] = gloo_threads()
     (output / f"{world.rank}.json").write_text(json.dumps(recorded))
     save_file(weights, output / f"{world.rank}.safetensors")

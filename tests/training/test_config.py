@@ -71,7 +71,12 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
         (
-            {"max_steps": None, "patience": 3, "checkpoint_minutes": None},
+            {
+                "max_steps": None,
+                "patience": 3,
+                "checkpoint_steps": None,
+                "checkpoint_minutes": None,
+            },
             "patience counts validations, and there are none",
         ),
         ({"keep_checkpoints": 4}, "a mean of 5 checkpoints: .*=4$"),

@@ -27,23 +27,23 @@ class Job(NamedTuple):
     weights_alone: dict[str, torch.Tensor]
 
 
-# Processes, micro-batches asked for and made (4 is no multiple of 3), slices of a micro-batch.
-CASES = {"two": (2, 4, 4, 2), "three": (3, 4, 6, 1)}
+# Processes, micro-batches asked for and made (4 is no multiple of 3), most tokens at once.
+CASES = {"two": (2, 4, 4, 17), "three": (3, 4, 6, 999)}
 
 
 @pytest.fixture(scope="module", params=CASES.values(), ids=CASES)
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    processes, asked, micro_batches, slices = request.param
+    processes, asked, micro_batches, most = request.param
     folder = tmp_path_factory.mktemp("job")
     corpus = folder / "train.ids"
     encoded_corpus(corpus, 60, 40)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    words = [str(SCRIPT), str(corpus), str(folder), str(asked), str(slices)]
+    words = [str(SCRIPT), str(corpus), str(folder), str(asked), str(most)]
     done = subprocess.run(
         [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    trainer = rank.make_trainer(corpus, micro_batches, World(), slices)
+    trainer = rank.make_trainer(corpus, micro_batches, World(), most)
     alone = rank.run(trainer)
     ranks = range(processes)
     return Job(

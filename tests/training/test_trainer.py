@@ -18,7 +18,8 @@ from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus, Rows
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.device import Compute
-from seq2seq.errors import UserError
+from seq2seq.errors import OutOfMemoryError, UserError
+from seq2seq.fast.training import FastForms
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.checkpoint import (
     progress_file,
@@ -29,6 +30,8 @@ from seq2seq.storage.checkpoint import (
 )
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.config import TrainingConfig
+from seq2seq.training.forms import Forms
+from seq2seq.training.loss import Loss
 from seq2seq.training.state import Progress, RunState
 from seq2seq.training.trainer import Trainer
 from tests.toy import encoded_corpus
@@ -47,7 +50,7 @@ class Equal(Batching):
     """Batches of the same number of pairs, in another order each epoch."""
 
     def __init__(self, corpus: EncodedCorpus, pairs: int) -> None:
-        super().__init__(corpus, source_tokens=100, target_tokens=100, seed=1)
+        super().__init__(corpus, source_tokens=1000, target_tokens=1000, seed=1)
         self.pairs = pairs
 
     def epoch(self, epoch: int) -> list[Rows]:
@@ -62,6 +65,7 @@ def make_trainer(
     seed: int = 1,
     double: bool = False,
     clock: Callable[[], float] = time.perf_counter,
+    forms: Forms | None = None,
     **choices: Any,
 ) -> Trainer:
     torch.manual_seed(seed)
@@ -77,8 +81,20 @@ def make_trainer(
         TrainingConfig(**(tokens | defaults | choices)),
         compute=Compute(),
         seed=5,
+        forms=forms or FastForms(),
         clock=clock,
     )
+
+
+def after_each_batch(trainer: Trainer, act: Callable[[Loss], Loss | None]) -> None:
+    """Call a function with each batch's loss, which it may replace."""
+    loss_of = trainer.forms.loss
+
+    def loss(batch: Any, smoothing: float) -> Loss:
+        computed = loss_of(batch, smoothing)
+        return act(computed) or computed
+
+    trainer.forms.loss = loss
 
 
 def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -100,10 +116,11 @@ def padded(rows: list[list[int]]) -> torch.Tensor:
     return torch.tensor([row + [PADDING_ID] * (longest - len(row)) for row in rows])
 
 
-def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus) -> None:
+@pytest.mark.parametrize("forms", [Forms, FastForms])
+def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus, forms: type[Forms]) -> None:
     """Over three epochs: smoothing, normalization, learning rate, Adam and the shifted targets."""
     batching = Batching(corpus, source_tokens=40, target_tokens=46, seed=3)
-    trainer = make_trainer(batching, double=True)
+    trainer = make_trainer(batching, double=True, forms=forms())
     model = make_trainer(batching, double=True).model
     adam = torch.optim.Adam(
         model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=False, foreach=False
@@ -137,16 +154,21 @@ def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus) -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize(("pairs", "micro_batches", "slices"), [(4, 5, 1), (20, 1, 8), (4, 5, 8)])
+@pytest.mark.parametrize("forms", [Forms, FastForms])
+@pytest.mark.parametrize(("pairs", "micro_batches", "most"), [(4, 5, 999), (20, 1, 30), (4, 5, 13)])
 def test_a_divided_step_is_the_same_step(
-    corpus: EncodedCorpus, pairs: int, micro_batches: int, slices: int
+    corpus: EncodedCorpus, forms: type[Forms], pairs: int, micro_batches: int, most: int
 ) -> None:
-    """In micro-batches of 4 pairs, in slices of 2 or 3 of a micro-batch of 20, or one by one."""
+    """In micro-batches of 4 pairs, in parts of some tokens, or both."""
     whole = make_trainer(Equal(corpus, 20), double=True, max_steps=5)
     divided = make_trainer(
-        Equal(corpus, pairs), double=True, max_steps=5, source_tokens=micro_batches
+        Equal(corpus, pairs),
+        double=True,
+        max_steps=5,
+        source_tokens=micro_batches,
+        forms=forms(),
     )
-    divided.updater.slices = slices
+    divided.updater.most_tokens = most, most
     assert (whole.micro_batches, divided.micro_batches) == (1, micro_batches)
     losses = [train(trainer).of("train/loss") for trainer in (whole, divided)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
@@ -200,30 +222,30 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     assert_equal_to_the_bit(second, uninterrupted)
 
 
-def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_slices(
+def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_parts(
     corpus: EncodedCorpus,
 ) -> None:
     """The same pair again and again, by weights that don't change."""
     trainer = make_trainer(Equal(corpus, 20), dropout=0.5, learning_rate_scale=1e-30)
-    trainer.updater.slices = 2
     pairs = np.zeros(20, dtype=int)
+    trainer.updater.most_tokens = tuple(10 * int(side[0]) for side in corpus.lengths(pairs))
     masks: list[torch.Tensor] = []
-    trainer.model.encoder.layers[0].dropout.register_forward_hook(
+    trainer.forms.model.encoder.layers[0].dropout.register_forward_hook(
         lambda module, inputs, output: masks.append(output == 0)
     )
     for _ in range(2):
         trainer.update([pairs, pairs])
-    of_slices = masks[::2]  # the layer drops out after each of its two sublayers
-    assert len(of_slices) == 8
-    for i, one in enumerate(of_slices):
-        for other in of_slices[:i]:
+    of_parts = masks[::2]  # the layer drops out after each of its two sublayers
+    assert len(of_parts) == 8
+    for i, one in enumerate(of_parts):
+        for other in of_parts[:i]:
             assert 0.3 < (one != other).double().mean() < 0.7
 
 
 def test_dropout_rises_to_its_rates(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 40), dropout=0.4, dropout_warmup_steps=4, max_steps=6)
     dropped: list[float] = []
-    for module in (trainer.model, trainer.model.decoder.layers[0]):
+    for module in (trainer.forms.model, trainer.forms.model.decoder.layers[0]):
         module.dropout.register_forward_hook(
             lambda module, inputs, output: dropped.append((output == 0).double().mean().item())
         )
@@ -234,27 +256,10 @@ def test_dropout_rises_to_its_rates(corpus: EncodedCorpus) -> None:
         np.testing.assert_allclose(found, share, atol=0.05)
 
 
-def test_every_update_is_made_in_training_mode(corpus: EncodedCorpus) -> None:
-    trainer = make_trainer(Equal(corpus, 8), max_steps=4, checkpoint_steps=2)
-    trainer.model.eval()
-    modes: list[bool] = []
-    trainer.updater.loss.register_forward_hook(lambda *_: modes.append(trainer.model.training))
-
-    def validate() -> dict[str, float]:
-        trainer.model.eval()
-        return {"valid/bleu": 0.0}
-
-    train(trainer, validate)
-    trainer.model.eval()
-    trainer.fit_memory()
-    assert modes == [True] * 5
-    assert not trainer.model.training
-
-
 def test_a_gradient_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
     before = weights_of(trainer)
-    weight = trainer.model.encoder.layers[0].feed_forward.inner.weight
+    weight = trainer.model.encoder.layers[0].feed_forward.inner.weight  # shared with the twin
     weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(UserError, match=r"step 1: .*not finite"):
         train(trainer)
@@ -315,7 +320,7 @@ def make_slow_trainer(corpus: EncodedCorpus, now: list[float], **choices: Any) -
     def spend_a_minute(*_: object) -> None:
         now[0] += 60
 
-    trainer.updater.loss.register_forward_hook(spend_a_minute)
+    after_each_batch(trainer, spend_a_minute)
     return trainer
 
 
@@ -357,7 +362,7 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
         if trainer.progress.step == 3:
             send(number)
 
-    trainer.updater.loss.register_forward_hook(interrupt)
+    after_each_batch(trainer, interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
     saves: list[int] = []
@@ -431,9 +436,41 @@ def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
     rng_state = torch.get_rng_state()
     tried.fit_memory()
-    assert tried.updater.slices == 1
+    assert tried.updater.most_tokens == batching.most_tokens
     assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):
         train(trainer)
     assert_equal_to_the_bit(tried, plain)
+
+
+@pytest.mark.parametrize("forms", [Forms, FastForms])
+def test_batches_are_halved_until_the_largest_fits(
+    corpus: EncodedCorpus, forms: type[Forms]
+) -> None:
+    batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
+    tried: list[int] = []
+
+    def attempt(trainer: Trainer, most: int) -> None:
+        collate = trainer.forms.collate
+
+        def limited(pairs: Rows) -> Any:
+            tried.append(sum(int(side.sum()) for side in corpus.lengths(pairs)))
+            if tried[-1] > most:
+                raise MemoryError
+            return collate(pairs)
+
+        trainer.forms.collate = limited
+        trainer.fit_memory()
+
+    whole, limited, hopeless = (make_trainer(batching, forms=forms()) for _ in range(3))
+    attempt(whole, 999)
+    most = tried[0] // 3
+    attempt(limited, most)
+    assert sum(limited.updater.most_tokens) < sum(batching.most_tokens) / 3
+    for trainer in (whole, limited):
+        trainer.update(batching.epoch(0)[:1])
+    assert max(tried[-2:]) <= most
+    longest = "a single pair of {} source and {} target".format(*corpus.longest)
+    with pytest.raises(OutOfMemoryError, match=longest):
+        attempt(hopeless, 1)
