@@ -138,6 +138,7 @@ class FastForms(Forms):
         self.one_shape = fused or _is_compiled_by_onednn(compute)
         self.recordings = Graphs(compute.device) if fused and self.graphs else None
         self.shape: Shape | None = None
+        self.share: Tensor | None = None
         self.chunk = loss_of_chunk
         self._exchange_modules()
         if self.compiled:
@@ -182,9 +183,10 @@ class FastForms(Forms):
         """See `Forms.set_dropout`."""
         if not self.compute.on_gpu or not self.dropout:
             super().set_dropout(share)
-            return
-        for dropout in self.dropouts:
-            dropout.share = share
+        elif share is not self.share:
+            self.share = share
+            for dropout in self.dropouts:
+                dropout.share = share
 
     def collate(self, pairs: Rows) -> Packed:
         """See `Forms.collate`."""

@@ -98,8 +98,15 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, model: Transformer, share: Tensor) -> None:
         """Add the weights after an update, with their share."""
-        for name, parameter in model.named_parameters():
-            self.weights[name].lerp_(parameter, share.to(parameter.dtype))
+        new: list[Tensor] = list(model.parameters())
+        average = list(self.weights.values())
+        if share.is_cuda:  # in few kernels
+            changes = torch._foreach_sub(new, average)
+            torch._foreach_mul_(changes, share)
+            torch._foreach_add_(average, changes)
+            return
+        for before, parameter in zip(average, new, strict=True):
+            before.lerp_(parameter, share.to(parameter.dtype))
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Continue from an average that was saved."""

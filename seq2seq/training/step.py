@@ -123,7 +123,8 @@ class Updater:
                 self.forms.run("begin", self.begin_gradient, batch)
             else:
                 self.forms.run("add", self.add_gradient, batch)
-        self.world.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
+        if self.world.size > 1:
+            self.world.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
         self.forms.run("update", self.update)
 
         known = StepMetrics(
