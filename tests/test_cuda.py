@@ -141,6 +141,8 @@ def corpus(tmp_path: Path) -> EncodedCorpus:
     return encoded_corpus(tmp_path / "corpus.ids", 20, 300)
 
 
+# What torch.compile imports uses what PyTorch itself deprecates.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("kernels", [TrainingKernels(), TrainingKernels(compiled=True)], ids=str)
 def test_a_joined_or_compiled_step_is_that_of_the_plain_model(
     corpus: EncodedCorpus, kernels: TrainingKernels
