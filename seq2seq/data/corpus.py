@@ -28,6 +28,7 @@ from seq2seq.errors import UserError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
+_HUB_SECONDS = 10
 _FORMATS = {".csv", ".tsv", ".json", ".parquet", ".arrow"}
 
 
@@ -247,6 +248,7 @@ class _DatasetSplit:
         folder = self._folder()
         try:
             if folder is None:
+                self._go_offline_if_unreachable()
                 return datasets.load_dataset(
                     self.name,
                     self.config,
@@ -282,6 +284,19 @@ class _DatasetSplit:
                 f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error):.300}"
                 "; check the name, the split and the network, or give files instead (data=files)"
             ) from error
+
+    def _go_offline_if_unreachable(self) -> None:
+        """Let the libraries use their copy alone, or none, rather than try again for minutes."""
+        import datasets
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            huggingface_hub.HfApi().dataset_info(str(self.name), timeout=_HUB_SECONDS)
+        except HfHubHTTPError:  # an answer, too
+            pass
+        except Exception:  # those of networks share no class
+            huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
     def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
         """Check that the files read are in the folder, and that those found have one format."""

@@ -23,6 +23,8 @@ from seq2seq.training.state import Progress
 
 logger = logging.getLogger("seq2seq")
 
+_MAX_DAYS = 7
+
 Metrics: TypeAlias = Mapping[str, float]
 T = TypeVar("T")
 
@@ -49,7 +51,8 @@ class Recorder:
 class Display(Recorder):
     """Shows the progress, and the time left until a limit, if there is one."""
 
-    def __init__(self, progress: Progress, config: TrainingConfig) -> None:
+    def __init__(self, progress: Progress, config: TrainingConfig, on_cpu: bool = False) -> None:
+        self.on_cpu = on_cpu
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
         limited = bool(self.max_steps or self.max_minutes)
@@ -67,6 +70,9 @@ class Display(Recorder):
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
         self.updated = progress.seconds
+        seconds = progress.seconds - self.first_second
+        if self.on_cpu and progress.step == self.first_step + 1 and seconds >= 1:
+            self._tell_cost(seconds)
         if self.bar.disable:
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
@@ -112,6 +118,17 @@ class Display(Recorder):
     def close(self) -> None:
         """Close the bar."""
         self.bar.close()
+
+    def _tell_cost(self, seconds: float) -> None:
+        """Log how long the first step took and, if all would take too long, what a CPU suits."""
+        line, left = f"the first step took {seconds:.1f} s", (self.max_steps or 0) - self.first_step
+        if not self.max_minutes and (days := left * seconds / 86_400) > _MAX_DAYS:
+            line += (
+                f": {left:,} would take {days:,.0f} days; on a CPU, model=small schedule=small_data"
+                " suits better"
+            )
+        self.bar.clear()
+        logger.info(line)
 
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
@@ -169,7 +186,9 @@ _MAX_RECORD_BYTES = 64 * 1024
 class RunRecorder(Display):
     """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
 
-    def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
+    def __init__(
+        self, run: Path, progress: Progress, config: TrainingConfig, on_cpu: bool = False
+    ) -> None:
         self.path = run / METRICS
         self.picture = run / "learning_curve.png"
         self.records: list[dict[str, float]] = []
@@ -187,7 +206,7 @@ class RunRecorder(Display):
             from torch.utils.tensorboard import SummaryWriter
         # It drops what earlier files have from this step on.
         self.events = SummaryWriter(str(self.events_folder), purge_step=progress.step + 1)
-        super().__init__(progress, config)
+        super().__init__(progress, config, on_cpu)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Write metrics, with names such as `train/loss`, to all outputs."""
