@@ -182,8 +182,8 @@ class TrainingRun:
         lines = sum(len(valid.pairs) for valid in self.data.valid_sets.values())
         logger.info(f"each validation translates {lines:,} lines")
         if is_main:
-            on_cpu = self.compute.device.type == "cpu"
-            self.recorder = RunRecorder(self.folder, progress, self.config.training, on_cpu)
+            self.recorder = RunRecorder(self.folder, progress, self.config.training)
+            self.recorder.on_cpu = self.compute.device.type == "cpu"
         try:
             self.trainer.train(
                 self.recorder,

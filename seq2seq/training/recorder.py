@@ -51,10 +51,14 @@ class Recorder:
 class Display(Recorder):
     """Shows the progress, and the time left until a limit, if there is one."""
 
-    def __init__(self, progress: Progress, config: TrainingConfig, on_cpu: bool = False) -> None:
-        self.on_cpu = on_cpu
+    on_cpu = False
+    """Whether the first step tells what all would take."""
+
+    def __init__(self, progress: Progress, config: TrainingConfig) -> None:
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
+        ends_by_steps = not (config.max_minutes or config.patience)
+        self.steps = (config.max_steps or 0) - self.first_step if ends_by_steps else 0
         limited = bool(self.max_steps or self.max_minutes)
         self.bar = tqdm(
             total=1.0,
@@ -70,9 +74,8 @@ class Display(Recorder):
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
         self.updated = progress.seconds
-        seconds = progress.seconds - self.first_second
-        if self.on_cpu and progress.step == self.first_step + 1 and seconds >= 1:
-            self._tell_cost(seconds)
+        if self.on_cpu and progress.step == self.first_step + 1:
+            self._tell_cost(progress.seconds - self.first_second)
         if self.bar.disable:
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
@@ -120,13 +123,10 @@ class Display(Recorder):
         self.bar.close()
 
     def _tell_cost(self, seconds: float) -> None:
-        """Log how long the first step took and, if all would take too long, what a CPU suits."""
-        line, left = f"the first step took {seconds:.1f} s", (self.max_steps or 0) - self.first_step
-        if not self.max_minutes and (days := left * seconds / 86_400) > _MAX_DAYS:
-            line += (
-                f": {left:,} would take {days:,.0f} days; on a CPU, model=small schedule=small_data"
-                " suits better"
-            )
+        days, line = self.steps * seconds / 86_400, f"the first step took {seconds:.1f} s"
+        if days > _MAX_DAYS:
+            line += f": {self.steps:,} would take {days:,.0f} days; on a CPU, use model=small"
+            line += " schedule=small_data"
         self.bar.clear()
         logger.info(line)
 
@@ -186,9 +186,7 @@ _MAX_RECORD_BYTES = 64 * 1024
 class RunRecorder(Display):
     """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
 
-    def __init__(
-        self, run: Path, progress: Progress, config: TrainingConfig, on_cpu: bool = False
-    ) -> None:
+    def __init__(self, run: Path, progress: Progress, config: TrainingConfig) -> None:
         self.path = run / METRICS
         self.picture = run / "learning_curve.png"
         self.records: list[dict[str, float]] = []
@@ -206,7 +204,7 @@ class RunRecorder(Display):
             from torch.utils.tensorboard import SummaryWriter
         # It drops what earlier files have from this step on.
         self.events = SummaryWriter(str(self.events_folder), purge_step=progress.step + 1)
-        super().__init__(progress, config, on_cpu)
+        super().__init__(progress, config)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Write metrics, with names such as `train/loss`, to all outputs."""

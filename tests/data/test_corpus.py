@@ -1,9 +1,12 @@
 """Pairs are the same from every kind of file, and errors name the place."""
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import Split
+from seq2seq.data.corpus import Split, training_splits
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
@@ -50,12 +53,105 @@ def test_the_same_pairs_from_files_tsv_and_json_lines(
 ) -> None:
     source = "".join(f"{source}\n" for source, _ in pairs).encode()
     target = "".join(f"{target}\n" for _, target in pairs).encode()
-    tsv = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    # An unpaired quotation mark, else a few fields may be quoted as by a spreadsheet.
+    tsv = "".join(f"{source}\t{target}\n" for source, target in [*pairs, ('"', "5")])
     rows = [{"de": target, "en": source} for source, target in pairs]
     jsonl = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     assert read(of_files(tmp_path, source, target)) == pairs
-    assert read(of_pairs(tmp_path / "text.tsv", tsv)) == pairs
+    assert read(of_pairs(tmp_path / "text.tsv", tsv)) == [*pairs, ('"', "5")]
     assert read(of_pairs(tmp_path / "text.jsonl", jsonl)) == pairs
+
+
+cell = st.text(st.sampled_from('"\t, aü'), max_size=4)
+
+
+@given(st.lists(st.tuples(cell, cell)), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+def test_a_spreadsheet_s_file_gives_what_was_in_its_cells(
+    tmp_path: Path, pairs: list[tuple[str, str]], quoting: Any
+) -> None:
+    sheet = io.StringIO()
+    csv.writer(sheet, "excel-tab", quoting=quoting).writerows([("English", "Deutsch"), *pairs])
+    config = of_pairs(tmp_path / "text.tsv", sheet.getvalue())
+    assert read(config) == pairs
+    split = Split(config, "train")
+    assert (
+        split.remarks()[0]
+        == f"{split}:1: a header, left out: {sheet.getvalue()[:-2].splitlines()[0]!r}"
+    )
+    assert split.locate(2) == f"{split}:3"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_quoted"),
+    [
+        ('"Hi, Tom."\tHallo.\nBye.\t"Gut, Tom."\n', True),  # Excel quotes for a comma, too
+        ('"Hi, Tom."\tHallo.\nYes, Tom.\tJa.\n', False),
+        ('"Hi."\t"Hallo."\nBye.\tTschüss.\n', False),
+        ('"a ""b"""\tc\n5" wide\td\n', False),
+        ('"a ""b"""\tc\n"d\te\n', False),
+    ],
+)
+def test_a_few_quotation_marks_of_plain_text_stay(
+    tmp_path: Path, text: str, is_quoted: bool
+) -> None:
+    plain = [tuple(line.split("\t")) for line in text.splitlines()]
+    config = of_pairs(tmp_path / "text.tsv", text)
+    assert (read(config) != plain) == is_quoted == (Split(config, "train").remarks() != [])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_header"),
+    [
+        ("en-GB\tde", True),
+        ("SOURCE TEXT\tGerman translation", True),
+        ("Englisch\tFrançais (FR)", True),
+        ("No.\tNo.", False),
+        ("No\tNo", False),
+        ("I speak English\tDeutsch", False),
+    ],
+)
+def test_a_first_line_that_names_languages_is_no_pair(
+    tmp_path: Path, line: str, is_header: bool
+) -> None:
+    config = of_pairs(tmp_path / "text.tsv", f"{line}\na\tb\nc\n")
+    assert refusal(config).startswith(f"{config.train.pairs}:3: has 0 tabs")
+    config = of_pairs(tmp_path / "text.tsv", f"{line}\n" * 2)
+    assert len(read(config)) == 2 - is_header
+
+
+def test_a_line_break_in_a_cell_is_refused(tmp_path: Path) -> None:
+    config = of_pairs(tmp_path / "text.tsv", 'a\tb\n"c ""d""\ne"\t"f\ng"\n')
+    assert refusal(config).startswith(f"{config.train.pairs}:2: has 0 tabs; ")
+    assert "remove line breaks within a cell" in refusal(config)
+
+
+@given(st.lists(st.tuples(cell, cell), min_size=1), st.integers(1, 5))
+def test_valid_is_cut_from_the_training_text(
+    tmp_path: Path, pairs: list[tuple[str, str]], number: int
+) -> None:
+    rows = "".join(json.dumps({"en": source, "de": target}) + "\n" for source, target in pairs)
+    config = replace(of_pairs(tmp_path / "text.jsonl", rows), valid_from_train=number)
+    different = {" ".join(s.split()) for s, t in pairs if s.strip() and t.strip()}
+    if number >= len(different):
+        with pytest.raises(UserError, match="lower it, so that some are left for training"):
+            Split(config, "valid").pairs()
+        return
+    valid = list(Split(config, "valid").pairs())
+    sources = {" ".join(pair.source.split()) for pair in valid}
+    assert len(sources) == len(valid) == number
+    assert [Split(config, "valid").locate(i + 1) for i in range(number)] == [
+        f"{config.train.pairs}:{pairs.index(pair) + 1}" for pair in valid
+    ]
+    (train,) = training_splits(config)
+    assert list(train.pairs()) == [
+        ("", "") if " ".join(pair[0].split()) in sources else pair for pair in pairs
+    ]
+    # Not by the order of the file.
+    lines = "".join(reversed(rows.splitlines(keepends=True)))
+    turned = Split(
+        replace(of_pairs(tmp_path / "text.jsonl", lines), valid_from_train=number), "valid"
+    )
+    assert {" ".join(pair.source.split()) for pair in turned.pairs()} == sources
 
 
 @pytest.mark.parametrize(

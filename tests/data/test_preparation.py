@@ -219,7 +219,14 @@ def test_other_content_or_settings_get_another_folder(tmp_path: Path, log: Log) 
     folders = {prepare(config, tmp_path / "cache", log).folder for config in variants}
     for changed in ((train[1:], valid), (train, valid[1:])):
         folders.add(prepare(configure(tmp_path, *changed), tmp_path / "cache", log).folder)
-    assert len(folders) == 7
+    for number in (20, 30):
+        cut = replace(base, valid=SplitConfig(), valid_from_train=number)
+        prepared = prepare(cut, tmp_path / "cache", log)
+        assert len(prepared.valid_sets["valid"].pairs) == number
+        assert f"{300 - number} kept; skipped: {number} source in data.valid" in log
+        assert prepared.warnings == []
+        folders.add(prepared.folder)
+    assert len(folders) == 9
     assert "reusing" not in log
 
 

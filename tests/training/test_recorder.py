@@ -59,7 +59,8 @@ def test_a_first_step_that_is_slow_on_a_cpu_tells_what_all_would_take(
 ) -> None:
     caplog.set_level(logging.INFO, "seq2seq")
     for max_steps, on_cpu in ((100_000, True), (1000, True), (100_000, False)):
-        display = Display(Progress(seconds=5.0), TrainingConfig(max_steps=max_steps), on_cpu)
+        display = Display(Progress(seconds=5.0), TrainingConfig(max_steps=max_steps))
+        display.on_cpu = on_cpu
         for step in (1, 2):
             display.show_progress(Progress(step=step, seconds=5.0 + 43.2 * step))
     assert [line.partition(";")[0] for line in caplog.messages] == [
