@@ -38,11 +38,7 @@ class Split:
     """One split of a corpus: its pairs, its files, and what stands before each source."""
 
     def __init__(
-        self,
-        config: DataConfig,
-        name: str,
-        known: Mapping["FileState", str] | None = None,
-        valid: "Split | None" = None,
+        self, config: DataConfig, name: str, known: "KnownSums" = None, valid: "Split | None" = None
     ) -> None:
         self.name = name
         """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
@@ -120,13 +116,11 @@ class Split:
         return found + [f"{self}: quoted as by a spreadsheet, and read so"] * self.form.is_quoted
 
     def files(self) -> dict[str, str]:
-        """Return the files or URLs by their keys or names; a dataset on the hub has none.
+        """Return the files or URLs by their keys or names.
 
-        Nor has `valid` if it is cut from the training split.
+        A dataset on the hub has none, nor has `valid` if it is cut from the training split.
         """
         self._check()
-        if self._cut:
-            return {}
         if self.is_dataset:
             return self._dataset.files()
         paths = {key: getattr(self._config, key) for key in ("pairs", "source", "target")}
@@ -190,9 +184,7 @@ class Split:
 
 
 def training_splits(
-    config: DataConfig,
-    known: Mapping["FileState", str] | None = None,
-    valid: Split | None = None,
+    config: DataConfig, known: "KnownSums" = None, valid: Split | None = None
 ) -> list[Split]:
     """Return the training split and the further corpora, in the order in which they are encoded."""
     valid = valid or Split(config, "valid")
@@ -202,6 +194,7 @@ def training_splits(
 FileState: TypeAlias = tuple[str, int | str, int, int]
 """What tells one content of a file from another: path, size, times of change (in ns); or a URL and
 what its protocol says of the content."""
+KnownSums: TypeAlias = Mapping[FileState, str] | None
 
 
 def file_state(path: str | Path) -> FileState:
@@ -350,7 +343,7 @@ class _DatasetSplit:
 
         try:
             huggingface_hub.HfApi().dataset_info(str(self.name), timeout=_HUB_SECONDS)
-        except HfHubHTTPError:  # an answer, too
+        except (HfHubHTTPError, ValueError):  # an answer, or a name that the hub can't have
             pass
         except Exception:  # those of networks share no class
             huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True

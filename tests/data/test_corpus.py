@@ -63,95 +63,74 @@ def test_the_same_pairs_from_files_tsv_and_json_lines(
 
 
 cell = st.text(st.sampled_from('"\t, aü'), max_size=4)
+cells = st.lists(st.tuples(cell, cell), min_size=1)
 
 
-@given(st.lists(st.tuples(cell, cell)), st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+@given(cells, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
 def test_a_spreadsheet_s_file_gives_what_was_in_its_cells(
     tmp_path: Path, pairs: list[tuple[str, str]], quoting: Any
 ) -> None:
     sheet = io.StringIO()
     csv.writer(sheet, "excel-tab", quoting=quoting).writerows([("English", "Deutsch"), *pairs])
-    config = of_pairs(tmp_path / "text.tsv", sheet.getvalue())
-    assert read(config) == pairs
-    split = Split(config, "train")
-    assert (
-        split.remarks()[0]
-        == f"{split}:1: a header, left out: {sheet.getvalue()[:-2].splitlines()[0]!r}"
-    )
-    assert split.locate(2) == f"{split}:3"
+    split = Split(of_pairs(tmp_path / "text.tsv", sheet.getvalue()), "train")
+    assert list(split.pairs()) == pairs
+    assert split.locate(1) == f"{split}:2"
+    assert split.remarks()[0].startswith(f"{split}:1: a header, left out: ")
 
 
 @pytest.mark.parametrize(
-    ("text", "is_quoted"),
+    ("text", "first"),
     [
-        ('"Hi, Tom."\tHallo.\nBye.\t"Gut, Tom."\n', True),  # Excel quotes for a comma, too
-        ('"Hi, Tom."\tHallo.\nYes, Tom.\tJa.\n', False),
-        ('"Hi."\t"Hallo."\nBye.\tTschüss.\n', False),
-        ('"a ""b"""\tc\n5" wide\td\n', False),
-        ('"a ""b"""\tc\n"d\te\n', False),
+        ('"Hi, Tom."\tHallo.\nBye.\t"Gut, Tom."', "Hi, Tom."),  # Excel quotes for a comma, too
+        ('"Hi, Tom."\tHallo.\nYes, Tom.\tJa.', '"Hi, Tom."'),
+        ('"Hi."\t"Hallo."\nBye.\tTschüss.', '"Hi."'),
+        ('"a ""b"""\tc\n5" wide\td', '"a ""b"""'),
+        ("en-GB\tde\na\tb", "a"),
+        ("SOURCE TEXT\tGerman translation\na\tb", "a"),
+        ("Englisch\tFrançais (FR)\na\tb", "a"),
+        ("No.\tEs.\na\tb", "No."),
+        ("No\tNo\na\tb", "No"),
     ],
 )
-def test_a_few_quotation_marks_of_plain_text_stay(
-    tmp_path: Path, text: str, is_quoted: bool
+def test_a_tsv_is_plain_text_unless_all_of_it_is_a_spreadsheet_s(
+    tmp_path: Path, text: str, first: str
 ) -> None:
-    plain = [tuple(line.split("\t")) for line in text.splitlines()]
     config = of_pairs(tmp_path / "text.tsv", text)
-    assert (read(config) != plain) == is_quoted == (Split(config, "train").remarks() != [])
-
-
-@pytest.mark.parametrize(
-    ("line", "is_header"),
-    [
-        ("en-GB\tde", True),
-        ("SOURCE TEXT\tGerman translation", True),
-        ("Englisch\tFrançais (FR)", True),
-        ("No.\tNo.", False),
-        ("No\tNo", False),
-        ("I speak English\tDeutsch", False),
-    ],
-)
-def test_a_first_line_that_names_languages_is_no_pair(
-    tmp_path: Path, line: str, is_header: bool
-) -> None:
-    config = of_pairs(tmp_path / "text.tsv", f"{line}\na\tb\nc\n")
-    assert refusal(config).startswith(f"{config.train.pairs}:3: has 0 tabs")
-    config = of_pairs(tmp_path / "text.tsv", f"{line}\n" * 2)
-    assert len(read(config)) == 2 - is_header
+    assert read(config)[0].source == first
+    assert bool(Split(config, "train").remarks()) == (not text.startswith(first))
 
 
 def test_a_line_break_in_a_cell_is_refused(tmp_path: Path) -> None:
-    config = of_pairs(tmp_path / "text.tsv", 'a\tb\n"c ""d""\ne"\t"f\ng"\n')
-    assert refusal(config).startswith(f"{config.train.pairs}:2: has 0 tabs; ")
+    config = of_pairs(tmp_path / "text.tsv", 'en\tde\n"c ""d""\ne"\t"f\ng"\n')
+    assert f"{config.train.pairs}:2: has 0 tabs; " in refusal(config)
     assert "remove line breaks within a cell" in refusal(config)
 
 
-@given(st.lists(st.tuples(cell, cell), min_size=1), st.integers(1, 5))
+@given(cells, st.integers(1, 5))
 def test_valid_is_cut_from_the_training_text(
     tmp_path: Path, pairs: list[tuple[str, str]], number: int
 ) -> None:
-    rows = "".join(json.dumps({"en": source, "de": target}) + "\n" for source, target in pairs)
-    config = replace(of_pairs(tmp_path / "text.jsonl", rows), valid_from_train=number)
-    different = {" ".join(s.split()) for s, t in pairs if s.strip() and t.strip()}
-    if number >= len(different):
-        with pytest.raises(UserError, match="lower it, so that some are left for training"):
-            Split(config, "valid").pairs()
+    def words(pair: tuple[str, str]) -> str:
+        return " ".join(pair[0].split())
+
+    rows = [json.dumps({"en": source, "de": target}) + "\n" for source, target in pairs]
+    cut = replace(EN_DE, valid_from_train=number)
+    config = replace(cut, train=of_pairs(tmp_path / "text.jsonl", "".join(rows)).train)
+    valid = Split(config, "valid")
+    if number >= len({words(pair) for pair in pairs if all(map(str.strip, pair))}):
+        with pytest.raises(UserError, match="so that some are left for training"):
+            valid.pairs()
         return
-    valid = list(Split(config, "valid").pairs())
-    sources = {" ".join(pair.source.split()) for pair in valid}
-    assert len(sources) == len(valid) == number
-    assert [Split(config, "valid").locate(i + 1) for i in range(number)] == [
-        f"{config.train.pairs}:{pairs.index(pair) + 1}" for pair in valid
-    ]
-    (train,) = training_splits(config)
-    assert list(train.pairs()) == [
-        ("", "") if " ".join(pair[0].split()) in sources else pair for pair in pairs
-    ]
-    # Not by the order of the file.
-    lines = "".join(reversed(rows.splitlines(keepends=True)))
-    turned = Split(
-        replace(of_pairs(tmp_path / "text.jsonl", lines), valid_from_train=number), "valid"
-    )
-    assert {" ".join(pair.source.split()) for pair in turned.pairs()} == sources
+    chosen = list(valid.pairs())
+    sources = set(map(words, chosen))
+    assert len(sources) == len(chosen) == number
+    located = [f"{config.train.pairs}:{pairs.index(pair) + 1}" for pair in chosen]
+    assert [valid.locate(i + 1) for i in range(number)] == located
+    expected = [("", "") if words(pair) in sources else pair for pair in pairs]
+    assert list(training_splits(config)[0].pairs()) == expected
+    # The order of the file doesn't matter.
+    of_pairs(tmp_path / "text.jsonl", "".join(reversed(rows)))
+    assert set(map(words, Split(config, "valid").pairs())) == sources
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def save(folder: Path, kind: str) -> None:
         nested().to_parquet(folder / "train-00000-of-00001.parquet")
     elif kind == "csv":
         flat().to_csv(folder / "train.csv", index=False)
+    elif kind == "quoted tsv":
+        flat().to_csv(folder / "train.tsv", sep="\t", index=False)
     elif kind == "tsv":  # without quotes, as `pairs` reads it
         rows = ["\t".join(pair) for pair in [("en", "de"), *PAIRS]]
         (folder / "train.tsv").write_text("\n".join(rows), encoding="utf-8", newline="")
@@ -73,7 +75,9 @@ def save(folder: Path, kind: str) -> None:
         datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "tsv", "saved dataset", "saved splits"])
+@pytest.mark.parametrize(
+    "kind", ["parquet", "json", "csv", "tsv", "quoted tsv", "saved dataset", "saved splits"]
+)
 def test_a_local_folder_gives_its_pairs(tmp_path: Path, kind: str) -> None:
     save(tmp_path / "data", kind)
     (tmp_path / "data" / os.fsdecode(b"caf\xe9.txt")).touch()  # which does not matter
