@@ -14,12 +14,12 @@ _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
 _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
 # What headers consist of, besides the codes and names of languages that Python knows.
 _WORDS = """
-    source target src tgt original translation text sentence sentences language eng deu ger
-    fra fre spa ita por nld rus jpn zho us gb br british american brazilian simplified
-    traditional chinese ukrainian persian hindi latin latvian esperanto indonesian vietnamese
-    irish welsh serbian englisch französisch spanisch italienisch russisch anglais allemand
-    espagnol español inglés alemán italiano português nederlands polski русский українська
-    čeština svenska norsk suomi magyar türkçe 中文 日本語 bengali swahili
+  source target src tgt original translation text sentence sentences language eng deu ger fra fre
+  spa ita por nld rus jpn zho us gb br british american brazilian simplified traditional chinese
+  ukrainian persian hindi latin latvian esperanto indonesian vietnamese irish welsh serbian
+  englisch französisch spanisch italienisch russisch anglais allemand espagnol español inglés
+  alemán italiano português nederlands polski русский українська čeština svenska norsk suomi
+  magyar türkçe 中文 日本語 bengali swahili quelle ziel hans hant germany france
 """
 _HEADER = {*locale.locale_alias, *_WORDS.split()}
 
@@ -79,5 +79,5 @@ def _is_header(line: str) -> bool:
         len(cells) == 2
         and cells[0] != cells[1]
         and all(cell and _HEADER.issuperset(cell) for cell in cells)
-        and re.fullmatch(r'[\w\s"()/-]+', line) is not None
+        and re.fullmatch(r'[\w\s"():/-]+', line) is not None
     )
