@@ -511,6 +511,7 @@ def test_references_that_can_t_be_written_are_reported(
         (("a {} X", "a {} X"), 150, "have a target equal to its source, first {0}:2, {0}:4"),
         (("a {} &#39;b", "C"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
         (("a {}", "&amp;quot;B"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
+        (("a {}", '"A ""b"""'), 150, "are quoted as by a spreadsheet, first {0}:2, {0}:4"),
         (("the a", "A THE"), 149, "are copies of another one: check"),
     ],
 )
