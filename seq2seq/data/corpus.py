@@ -165,7 +165,11 @@ class Split:
             raise UserError(
                 f"{key}: not set; give {key}.source=FILE {key}.target=FILE, or {key}.pairs=FILE"
                 + (f", or {key}.split=NAME" if self._dataset.name else "")
-                + (f", or {key}_from_train=NUMBER to cut it off" if self.name == "valid" else "")
+                + (
+                    f", or {key}_from_train=NUMBER to cut it from train"
+                    if self.name == "valid"
+                    else ""
+                )
             )
         if bool(text.source) != bool(text.target):
             given, missing = ("source", "target") if text.source else ("target", "source")
