@@ -75,7 +75,7 @@ def choices(group: str) -> list[str]:
 
 
 def register(overrides: Sequence[str] = ()) -> None:
-    """Register the schema and the resolver of `${embedded:...}` paths with Hydra.
+    """Register the schema, `${embedded:PATH}` and `${folder:GIVEN,OTHERWISE}` with Hydra.
 
     The schema gets a section for each NAME in overrides such as `data.valid_sets.NAME.source=...`,
     so that they are checked as all others are.
@@ -87,6 +87,9 @@ def register(overrides: Sequence[str] = ()) -> None:
     ConfigStore.instance().store(name="schema", node=schema)
     OmegaConf.register_new_resolver(
         "embedded", lambda path: str(resource_folder("data") / path), replace=True
+    )
+    OmegaConf.register_new_resolver(
+        "folder", lambda given, otherwise: str(Path(given or otherwise).expanduser()), replace=True
     )
 
 

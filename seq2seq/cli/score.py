@@ -11,6 +11,7 @@ from seq2seq.cli.translation_options import (
     add_models_option,
     add_search_options,
     load_translator,
+    option,
 )
 from seq2seq.errors import UsageError
 
@@ -154,6 +155,17 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     for message, wrong in checks.items():
         if wrong:
             raise UsageError(message)
+    search = argparse.ArgumentParser()
+    add_search_options(search)
+    used_by = {
+        "model": ["source", *vars(search.parse_args([]))],
+        "compare": ["resampling", "samples", "seed"],
+        "paper": ["language"],
+    }
+    for user, names in used_by.items():
+        for name in names:
+            if not getattr(arguments, user) and getattr(arguments, name) is not None:
+                raise UsageError(f"{option(name)} is for --{user}: add that, or remove it")
 
 
 def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":

@@ -129,13 +129,13 @@ def translation_options(
         else:
             for name in _SAMPLING if "sample" in arguments else ():
                 if getattr(arguments, name) is not None:
-                    option = _option(name)
-                    raise UsageError(f"{option} is for sampling: add --sample, or remove {option}")
+                    word = option(name)
+                    raise UsageError(f"{word} is for sampling: add --sample, or remove {word}")
             if given := _given(arguments, SearchConfig):
                 search = replace(saved_search(runs), **given)
         return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
     except UsageError as error:  # names fields, `beam_size=0`
-        message = re.sub(r"(?<!\S)([a-z_]+)=", lambda name: _option(name[1]) + " ", str(error))
+        message = re.sub(r"(?<!\S)([a-z_]+)=", lambda name: option(name[1]) + " ", str(error))
         raise UsageError(message) from None
 
 
@@ -148,7 +148,8 @@ def load_translator(arguments: argparse.Namespace) -> "Translator":
     return Translator.load(arguments.model, translation_options(arguments, arguments.model))
 
 
-def _option(field: str) -> str:
+def option(field: str) -> str:
+    """Return the option that sets a field."""
     return "--beam" if field == "beam_size" else "--" + field.replace("_", "-")
 
 

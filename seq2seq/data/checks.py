@@ -28,6 +28,7 @@ _EXAMPLES = 5
 _FIRST = 3  # suspicious pairs that a warning names
 _COPIES = "are copies of another one"
 _DIGEST_BYTES = 8
+_QUOTED = re.compile('".*"".*"$')
 _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 
 
@@ -102,6 +103,7 @@ class Findings:
         signs: dict[str, Iterable[bool]] = {
             f"have one side over {max_ratio:g} times as long as the other": ratio > max_ratio,
             "have a target equal to its source": (a == b for a, b in pairs),
+            "are quoted as by a spreadsheet": (any(map(_QUOTED.match, pair)) for pair in pairs),
             "have HTML entities such as &quot;": (any(map(_ENTITY.search, pair)) for pair in pairs),
         }
         for sign, holds in signs.items():

@@ -95,6 +95,10 @@ class DataConfig:
     valid: SplitConfig = field(default_factory=SplitConfig)
     """The validation split."""
 
+    valid_from_train: int | None = None
+    """Make `valid` of so many pairs of ``train``, chosen by hashes of their sources: neither they
+    nor other pairs with these sources are trained on."""
+
     valid_sets: dict[str, SplitConfig] = field(default_factory=dict)
     """More validation sets, by name: each is validated and recorded as `valid` is."""
 
@@ -120,6 +124,7 @@ class DataConfig:
     """The options of the vocabulary."""
 
     def __post_init__(self) -> None:
+        check_number("data.valid_from_train", self.valid_from_train, at_least=1)
         for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
             for name in names:
                 if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from seq2seq.data.config import CorpusConfig, DataConfig, control_ids, prefix_errors
+from seq2seq.data.held_out import HeldOut, hold_out, source_digest
 from seq2seq.data.lines import is_url, open_raw, reason_of
 from seq2seq.data.pair_files import (
     SentencePair,
@@ -24,10 +25,12 @@ from seq2seq.data.pair_files import (
     read_pairs_file,
     read_two_files,
 )
+from seq2seq.data.tsv import TsvForm, is_quoted, tsv_form
 from seq2seq.errors import UserError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
+_HUB_SECONDS = 10
 _FORMATS = {".csv", ".tsv", ".json", ".parquet", ".arrow"}
 
 
@@ -35,7 +38,7 @@ class Split:
     """One split of a corpus: its pairs, its files, and what stands before each source."""
 
     def __init__(
-        self, config: DataConfig, name: str, known: Mapping["FileState", str] | None = None
+        self, config: DataConfig, name: str, known: "KnownSums" = None, valid: "Split | None" = None
     ) -> None:
         self.name = name
         """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
@@ -47,33 +50,76 @@ class Split:
         self.target_language = text.target_language
         self.tag = text.tag if isinstance(text, CorpusConfig) else None
         self.weight = text.weight if isinstance(text, CorpusConfig) else 1.0
+        number = config.valid_from_train
+        self._cut = (number, Split(config, "train", known)) if number and name == "valid" else None
+        self._valid = valid if number else None
+        self.held_out = 0
+        """Pairs of this training split that are not trained on, as it was read last."""
 
     def __str__(self) -> str:
         """Name the files or the dataset, for messages."""
         text = self._config
+        if self._cut:
+            return "{:,} pairs of {}".format(*self._cut)
         if self.is_dataset:
             return str(self._dataset)
         return " and ".join(path for path in (text.pairs, text.source, text.target) if path)
 
     def locate(self, number: int, side: Literal["source", "target"] = "source") -> str:
         """Name a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
+        if self._cut:
+            return self._cut[1].locate(list(self._chosen.values())[number - 1][0], side)
         path = self._config.pairs or getattr(self._config, side)
         if path and pairs_suffix(path) == ".tmx":
             return f"{path}, unit {number:,}"
+        number += bool(self.form.header)
         return f"{path}:{number}" if path else self._dataset.row_name(number)
 
     def pairs(self) -> Iterator[SentencePair]:
-        """Stream the pairs, in order, blank ones included."""
+        """Stream the pairs, in order, blank ones included; those that are held out are blank."""
+        if self._cut:
+            self._check()
+            return (pair for _, pair in self._chosen.values())
+        return self._without(self._valid._chosen) if self._valid else self._all_pairs()
+
+    @cached_property
+    def _chosen(self) -> HeldOut:
+        assert self._cut
+        return hold_out(self._cut[1].pairs(), self._cut[0])
+
+    def _without(self, held_out: HeldOut) -> Iterator[SentencePair]:
+        """Blank the pairs with these sources, so that the numbers of the others stay."""
+        self.held_out = 0
+        for pair in self._all_pairs():
+            is_held_out = source_digest(pair) in held_out
+            self.held_out += is_held_out
+            yield SentencePair("", "") if is_held_out else pair
+
+    def _all_pairs(self) -> Iterator[SentencePair]:
         text = self._config
         self.files()  # checked: a device may have no end, and a pipe no writer
         if self.is_dataset:
             return self._dataset.pairs(self._languages)
         if text.pairs:
-            return read_pairs_file(text.pairs, self._languages)
+            return read_pairs_file(text.pairs, self._languages, self.form)
         return read_two_files(str(text.source), str(text.target))
 
+    @cached_property
+    def form(self) -> TsvForm:
+        """How a .tsv of pairs is read; found once."""
+        path = self._config.pairs
+        return tsv_form(path) if path and pairs_suffix(path) == ".tsv" else TsvForm()
+
+    def remarks(self) -> list[str]:
+        """Say what in the file is not read as it stands there."""
+        found = [f"{self}:1: a header, left out: {self.form.header!r}"] if self.form.header else []
+        return found + [f"{self}: quoted as by a spreadsheet, and read so"] * self.form.is_quoted
+
     def files(self) -> dict[str, str]:
-        """Return the files or URLs by their keys or names; a dataset on the hub has none."""
+        """Return the files or URLs by their keys or names.
+
+        A dataset on the hub has none, nor has `valid` if it is cut from the training split.
+        """
         self._check()
         if self.is_dataset:
             return self._dataset.files()
@@ -95,7 +141,9 @@ class Split:
     def fingerprint(self) -> str:
         """A sha256 of all files, or of what determines a dataset on the hub; computed once."""
         digest, sums = hashlib.sha256(), self.sums
-        if self.is_dataset:
+        if self._cut:
+            digest.update(f"{self._cut[0]} of {self._cut[1].fingerprint}".encode())
+        elif self.is_dataset:
             self._dataset.update(digest, sums)
         else:
             digest.update("".join(sums.values()).encode())
@@ -113,15 +161,20 @@ class Split:
     def _check(self) -> None:
         """Check that the configuration says in exactly one way where the text is."""
         text, key = self._config, f"data.{self.name}"
-        if not text.is_configured:
+        if not text.is_configured and not self._cut:
             raise UserError(
                 f"{key}: not set; give {key}.source=FILE {key}.target=FILE, or {key}.pairs=FILE"
                 + (f", or {key}.split=NAME" if self._dataset.name else "")
+                + (
+                    f", or {key}_from_train=NUMBER to cut it from train"
+                    if self.name == "valid"
+                    else ""
+                )
             )
         if bool(text.source) != bool(text.target):
             given, missing = ("source", "target") if text.source else ("target", "source")
             raise UserError(f"{key}: has a {given} but no {missing}; give {key}.{missing}=FILE")
-        if sum(map(bool, (text.source, text.pairs, text.split))) > 1:
+        if sum(map(bool, (text.source, text.pairs, text.split, self._cut))) > 1:
             raise UserError(
                 f"{key}: has several texts; keep one of source and target, pairs, or split,"
                 f" and set the others to null, such as {key}.split=null"
@@ -135,15 +188,17 @@ class Split:
 
 
 def training_splits(
-    config: DataConfig, known: Mapping["FileState", str] | None = None
+    config: DataConfig, known: "KnownSums" = None, valid: Split | None = None
 ) -> list[Split]:
     """Return the training split and the further corpora, in the order in which they are encoded."""
-    return [Split(config, name, known) for name in config.training_splits()]
+    valid = valid or Split(config, "valid")
+    return [Split(config, name, known, valid) for name in config.training_splits()]
 
 
 FileState: TypeAlias = tuple[str, int | str, int, int]
 """What tells one content of a file from another: path, size, times of change (in ns); or a URL and
 what its protocol says of the content."""
+KnownSums: TypeAlias = Mapping[FileState, str] | None
 
 
 def file_state(path: str | Path) -> FileState:
@@ -247,6 +302,7 @@ class _DatasetSplit:
         folder = self._folder()
         try:
             if folder is None:
+                self._go_offline_if_unreachable()
                 return datasets.load_dataset(
                     self.name,
                     self.config,
@@ -271,7 +327,7 @@ class _DatasetSplit:
                 # Else, if rows have one field more than the header, the first one is skipped.
                 builder.config.index_col = False
                 warnings.filterwarnings("error", "Length of header or names does not match")
-                if builder.config.sep == "\t":
+                if builder.config.sep == "\t" and not all(map(is_quoted, chain(*read.values()))):
                     builder.config.quoting = csv.QUOTE_NONE
             # Streamed: else the library keeps a copy and may serve it when files change.
             return builder.as_streaming_dataset(self.split)
@@ -282,6 +338,19 @@ class _DatasetSplit:
                 f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error):.300}"
                 "; check the name, the split and the network, or give files instead (data=files)"
             ) from error
+
+    def _go_offline_if_unreachable(self) -> None:
+        """Let the libraries use their copy alone, or none, rather than try again for minutes."""
+        import datasets
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            huggingface_hub.HfApi().dataset_info(str(self.name), timeout=_HUB_SECONDS)
+        except (HfHubHTTPError, ValueError):  # an answer, or a name that the hub can't have
+            pass
+        except Exception:  # those of networks share no class
+            huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
     def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
         """Check that the files read are in the folder, and that those found have one format."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from seq2seq.data.lines import COMPRESSIONS, count_lines, open_binary, read_text_lines
+from seq2seq.data.tsv import TsvForm, read_rows
 from seq2seq.errors import UserError
 
 _BLOCK_BYTES = 1 << 16
@@ -47,11 +48,11 @@ def read_two_files(source: str, target: str) -> Iterator[SentencePair]:
             yield SentencePair(source_line, target_line)
 
 
-def read_pairs_file(path: str, languages: Languages) -> Iterator[SentencePair]:
-    """Stream the pairs of one file."""
+def read_pairs_file(path: str, languages: Languages, form: TsvForm) -> Iterator[SentencePair]:
+    """Stream the pairs of one file; `form` is that of a .tsv."""
     suffix = pairs_suffix(path)
     if suffix == ".tsv":
-        return _read_tsv(path)
+        return _read_tsv(path, form)
     if suffix == ".jsonl":
         return _read_json_lines(path, languages)
     if suffix == ".tmx":
@@ -69,12 +70,13 @@ def pairs_suffix(path: str) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def _read_tsv(path: str) -> Iterator[SentencePair]:
-    for number, line in enumerate(read_text_lines(path), start=1):
-        source, *rest = line.split("\t")
+def _read_tsv(path: str, form: TsvForm) -> Iterator[SentencePair]:
+    for number, (source, *rest) in read_rows(path, form):
         if len(rest) != 1:
-            columns = "a line is source, tab, target, as cut -f1,2 makes it of more columns"
-            raise UserError(f"{path}:{number}: has {len(rest)} tabs; {columns}")
+            raise UserError(
+                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: remove line"
+                " breaks within a cell, and other columns, such as by cut -f1,2"
+            )
         yield SentencePair(source, rest[0])
 
 

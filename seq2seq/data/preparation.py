@@ -35,7 +35,7 @@ from seq2seq.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import new_folder
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"
 DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs
 REPORT_FILE = "report.json"
@@ -94,7 +94,7 @@ def prepare(
             split, pairs, data.tokenizer, config.filter, log
         )
         sets[split.name.removeprefix("valid_sets.")] = added
-        warnings += check_overlap(split.name, pairs, train)
+        warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
         warnings += check_references(split, pairs, data.tokenizer, remedy)
     for split in test:
         try:
@@ -127,8 +127,8 @@ class _CachedCorpus:
         self.tokenizer = tokenizer
         cache = Path(cache).expanduser()
         known = _known_sums(cache)
-        self.train = training_splits(config, known)
         self.valid = Split(config, "valid", known)
+        self.train = training_splits(config, known, self.valid)
         self.splits = [*self.train, self.valid]
         self.states = self._file_states()
         self.folder = cache / self._digest()
@@ -255,8 +255,11 @@ class _CachedCorpus:
                 encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
                 found = encode(split.pairs(), encoder, write, self.log, text)
                 counts[split.name] = found.counts
+                if split.held_out:  # and was read as blank
+                    found.counts.dropped["blank source"] -= split.held_out
+                    found.counts.dropped["source in data.valid"] = split.held_out
                 _check_kept(split.name, found.counts)
-                warnings += found.warnings(split)
+                warnings += [*split.remarks(), *found.warnings(split)]
                 whole += found
         np.save(folder / DIGESTS_FILE, different(whole.digests))
         if self.tokenizer is not None:

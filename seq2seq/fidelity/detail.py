@@ -2,7 +2,7 @@
 
 The paper is Vaswani et al. (2017), *Attention Is All You Need*; tensor2tensor is its authors' code
 at publication, in June 2017. By default this project follows the paper, and tensor2tensor where the
-paper is silent.
+paper is silent and in the shares of label smoothing.
 """
 
 from collections.abc import Callable

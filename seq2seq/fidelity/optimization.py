@@ -115,7 +115,7 @@ def _targets(subject: Subject) -> _Targets:
 
 @detail(
     "label smoothing (5.4)",
-    paper="eps = 0.1",
+    paper="eps = 0.1, as Szegedy et al. (2016): eps / V to each of the V tokens",
     tensor2tensor="reference 1 - eps, each other token eps / (V - 1); padding nothing",
 )
 def label_smoothing(subject: Subject) -> Finding:
@@ -124,13 +124,14 @@ def label_smoothing(subject: Subject) -> Finding:
     reference, others = found.amax(dim=1), found.sort(dim=1).values[:, :-1]
     mass, other = float(reference.mean()), float(others.mean())
     even = bool((others - other).abs().max() < 1e-6 and (reference - mass).abs().max() < 1e-6)
-    right = even and _close(mass, 0.9) and _close(other, 0.1 / (_VOCAB_SIZE - 1))
-    by_others = _close((1.0 - mass) / max(other, 1e-12), _VOCAB_SIZE - 1)
-    spread = f"eps / (V - 1) = {other:.4f}" if by_others else f"{other:.4f}"
-    return Finding.both(
-        f"reference {mass:.4f}, others {spread} each (V = {_VOCAB_SIZE}), total"
+    shares = {"V": 0.1 / _VOCAB_SIZE, "(V - 1)": 0.1 / (_VOCAB_SIZE - 1)}
+    spread = [name for name, share in shares.items() if even and _close(other, share)]
+    shown = "".join(f"eps / {name} = " for name in spread)
+    return Finding(
+        f"reference {mass:.4f}, others {shown}{other:.4f} each (V = {_VOCAB_SIZE}), total"
         f" {float(found.sum(dim=1).mean()):.4f}",
-        right,
+        paper="V" in spread and _close(mass, 0.9 + shares["V"]),
+        tensor2tensor="(V - 1)" in spread and _close(mass, 0.9),
     )
 
 

@@ -125,11 +125,11 @@ def _sums(splits: Sequence[Split]) -> dict[str, str]:
     """Return the sha256 of each file, or the digest of a data set's split."""
     sums = {}
     for split in splits:
-        if split.is_dataset:
+        files = {} if split.is_dataset else split.files()
+        for side, file in files.items():
+            sums[f"{split.name}.{side}: {os.path.basename(file)}"] = split.sums[side]
+        if not files:
             sums[f"{split.name}: {split}"] = split.fingerprint
-        else:
-            for side, file in split.files().items():
-                sums[f"{split.name}.{side}: {os.path.basename(file)}"] = split.sums[side]
     return sums
 
 

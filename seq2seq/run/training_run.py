@@ -183,6 +183,7 @@ class TrainingRun:
         logger.info(f"each validation translates {lines:,} lines")
         if is_main:
             self.recorder = RunRecorder(self.folder, progress, self.config.training)
+            self.recorder.on_cpu = self.compute.device.type == "cpu"
         try:
             self.trainer.train(
                 self.recorder,

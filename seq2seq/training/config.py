@@ -12,6 +12,7 @@ from seq2seq.errors import UsageError, UserError, check_number
 _MAX_EPOCHS = 1000
 # A lower BLEU is chance: n-grams that a model that has learned nothing happens to write.
 _MIN_SCORE = 1.0
+_SMALL_STEP = 1024  # tokens, of schedule=small_data
 
 
 @dataclass(kw_only=True)
@@ -125,10 +126,12 @@ class TrainingConfig:
         # Counted by the longer side, padding and the shorter side take their share.
         min_share = 0.5 if self.count_longer_side else 0.8
         if source / self.source_tokens + target / self.target_tokens < 2 * min_share:
+            larger = max(self.source_tokens, self.target_tokens) > _SMALL_STEP
             raise UserError(
                 f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
                 f" can't be filled: on average, its {micro_batches} micro-batches of this corpus"
-                f" hold {source:,.0f} and {target:,.0f}; use schedule=small_data, or lower"
+                f" hold {source:,.0f} and {target:,.0f};"
+                f" {'use schedule=small_data' if larger else 'add text'}, or lower"
                 " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
             )
 
@@ -141,7 +144,7 @@ class TrainingConfig:
             return ""
         return (
             f"{self.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
-            " schedule=small_data suits a small one better"
+            " training.patience ends them in time, as in schedule=small_data"
         )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Cross-entropy with label smoothing (section 5.4).
 
 The target distribution gives the reference token 1 - eps and each of the other V - 1 tokens
-eps / (V - 1), as in tensor2tensor (PyTorch's own smoothing spreads eps over all V).
+eps / (V - 1), as in tensor2tensor (Szegedy et al. and PyTorch spread eps over all V).
 """
 
 from typing import NamedTuple

@@ -23,6 +23,8 @@ from seq2seq.training.state import Progress
 
 logger = logging.getLogger("seq2seq")
 
+_MAX_DAYS = 7
+
 Metrics: TypeAlias = Mapping[str, float]
 T = TypeVar("T")
 
@@ -49,9 +51,14 @@ class Recorder:
 class Display(Recorder):
     """Shows the progress, and the time left until a limit, if there is one."""
 
+    on_cpu = False
+    """Whether the first step tells what all would take."""
+
     def __init__(self, progress: Progress, config: TrainingConfig) -> None:
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
+        ends_by_steps = not (config.max_minutes or config.patience)
+        self.steps = (config.max_steps or 0) - self.first_step if ends_by_steps else 0
         limited = bool(self.max_steps or self.max_minutes)
         self.bar = tqdm(
             total=1.0,
@@ -67,6 +74,8 @@ class Display(Recorder):
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
         self.updated = progress.seconds
+        if self.on_cpu and progress.step == self.first_step + 1:
+            self._tell_cost(progress.seconds - self.first_second)
         if self.bar.disable:
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
@@ -112,6 +121,14 @@ class Display(Recorder):
     def close(self) -> None:
         """Close the bar."""
         self.bar.close()
+
+    def _tell_cost(self, seconds: float) -> None:
+        days, line = self.steps * seconds / 86_400, f"the first step took {seconds:.1f} s"
+        if days > _MAX_DAYS:
+            line += f": {self.steps:,} would take {days:,.0f} days; on a CPU, use model=small"
+            line += " schedule=small_data"
+        self.bar.clear()
+        logger.info(line)
 
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""

@@ -38,6 +38,7 @@ def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
         "best",
     }
     assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "the first step took" in (trained / "train.log").read_text()
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == [
         "step_00000150",
         "step_00000300",
@@ -164,18 +165,23 @@ def test_runs_of_one_command_have_folders_named_after_what_differs(
         return 0.0
 
     monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
-    words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    words.append("resume=auto")
-    for run_dir, runs in (
-        ("null", ["sweep/seed=1", "sweep/seed=2"]),
-        (f"{tmp_path}/a b", ["a b/seed=1", "a b/seed=2"]),
-        (f"{tmp_path}/s${{seed}}", ["s1/seed=1", "s2/seed=2"]),
-        (f"{tmp_path}/x,{tmp_path}/y", ["x/seed=1", "x/seed=2", "y/seed=1", "y/seed=2"]),
+    monkeypatch.chdir(tmp_path)
+    sweep = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    words = [*corpus.overrides(), "training.max_steps=1", "resume=auto", "--multirun", "seed=1,2"]
+    for where, runs in (
+        ([sweep], ["sweep/seed=1", "sweep/seed=2"]),
+        ([f"run_dir={tmp_path}/a b"], ["a b/seed=1", "a b/seed=2"]),
+        ([f"run_dir={tmp_path}/s${{seed}}"], ["s1/seed=1", "s2/seed=2"]),
+        (
+            [f"run_dir={tmp_path}/x,{tmp_path}/y", sweep],
+            ["x/seed=1", "x/seed=2", "y/seed=1", "y/seed=2"],
+        ),
     ):
         begun.clear()
-        result = seq2seq("train", *words, "--multirun", "seed=1,2", f"run_dir={run_dir}")
+        result = seq2seq("train", *words, *where)
         assert result.code == 0, result.err
         assert sorted(begun) == runs
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_continues_a_run_is_named(

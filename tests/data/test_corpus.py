@@ -1,9 +1,12 @@
 """Pairs are the same from every kind of file, and errors name the place."""
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import Split
+from seq2seq.data.corpus import Split, training_splits
 from seq2seq.data.pair_files import SentencePair
 from seq2seq.errors import UserError
 
@@ -50,12 +53,84 @@ def test_the_same_pairs_from_files_tsv_and_json_lines(
 ) -> None:
     source = "".join(f"{source}\n" for source, _ in pairs).encode()
     target = "".join(f"{target}\n" for _, target in pairs).encode()
-    tsv = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    # An unpaired quotation mark, else a few fields may be quoted as by a spreadsheet.
+    tsv = "".join(f"{source}\t{target}\n" for source, target in [*pairs, ('"', "5")])
     rows = [{"de": target, "en": source} for source, target in pairs]
     jsonl = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     assert read(of_files(tmp_path, source, target)) == pairs
-    assert read(of_pairs(tmp_path / "text.tsv", tsv)) == pairs
+    assert read(of_pairs(tmp_path / "text.tsv", tsv)) == [*pairs, ('"', "5")]
     assert read(of_pairs(tmp_path / "text.jsonl", jsonl)) == pairs
+
+
+cell = st.text(st.sampled_from('"\t, aü'), max_size=4)
+cells = st.lists(st.tuples(cell, cell), min_size=1)
+
+
+@given(cells, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+def test_a_spreadsheet_s_file_gives_what_was_in_its_cells(
+    tmp_path: Path, pairs: list[tuple[str, str]], quoting: Any
+) -> None:
+    sheet = io.StringIO()
+    csv.writer(sheet, "excel-tab", quoting=quoting).writerows([("English", "Deutsch"), *pairs])
+    split = Split(of_pairs(tmp_path / "text.tsv", sheet.getvalue()), "train")
+    assert list(split.pairs()) == pairs
+    assert split.locate(1) == f"{split}:2"
+    assert split.remarks()[0].startswith(f"{split}:1: a header, left out: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ('"Hi, Tom."\tHallo.\nBye.\t"Gut, Tom."', "Hi, Tom."),  # Excel quotes for a comma, too
+        ('"Hi, Tom."\tHallo.\nYes, Tom.\tJa.', '"Hi, Tom."'),
+        ('"Hi."\t"Hallo."\nBye.\tTschüss.', '"Hi."'),
+        ('"a ""b"""\tc\n5" wide\td', '"a ""b"""'),
+        ("en-GB\tde\na\tb", "a"),
+        ("SOURCE TEXT\tGerman translation\na\tb", "a"),
+        ("Englisch\tFrançais (FR)\na\tb", "a"),
+        ("No.\tEs.\na\tb", "No."),
+        ("No\tNo\na\tb", "No"),
+    ],
+)
+def test_a_tsv_is_plain_text_unless_all_of_it_is_a_spreadsheet_s(
+    tmp_path: Path, text: str, first: str
+) -> None:
+    config = of_pairs(tmp_path / "text.tsv", text)
+    assert read(config)[0].source == first
+    assert bool(Split(config, "train").remarks()) == (not text.startswith(first))
+
+
+def test_a_line_break_in_a_cell_is_refused(tmp_path: Path) -> None:
+    config = of_pairs(tmp_path / "text.tsv", 'en\tde\n"c ""d""\ne"\t"f\ng"\n')
+    assert f"{config.train.pairs}:2: has 0 tabs; " in refusal(config)
+    assert "remove line breaks within a cell" in refusal(config)
+
+
+@given(cells, st.integers(1, 5))
+def test_valid_is_cut_from_the_training_text(
+    tmp_path: Path, pairs: list[tuple[str, str]], number: int
+) -> None:
+    def words(pair: tuple[str, str]) -> str:
+        return " ".join(pair[0].split())
+
+    rows = [json.dumps({"en": source, "de": target}) + "\n" for source, target in pairs]
+    cut = replace(EN_DE, valid_from_train=number)
+    config = replace(cut, train=of_pairs(tmp_path / "text.jsonl", "".join(rows)).train)
+    valid = Split(config, "valid")
+    if number >= len({words(pair) for pair in pairs if all(map(str.strip, pair))}):
+        with pytest.raises(UserError, match="so that some are left for training"):
+            valid.pairs()
+        return
+    chosen = list(valid.pairs())
+    sources = set(map(words, chosen))
+    assert len(sources) == len(chosen) == number
+    located = [f"{config.train.pairs}:{pairs.index(pair) + 1}" for pair in chosen]
+    assert [valid.locate(i + 1) for i in range(number)] == located
+    expected = [("", "") if words(pair) in sources else pair for pair in pairs]
+    assert list(training_splits(config)[0].pairs()) == expected
+    # The order of the file doesn't matter.
+    of_pairs(tmp_path / "text.jsonl", "".join(reversed(rows)))
+    assert set(map(words, Split(config, "valid").pairs())) == sources
 
 
 @pytest.mark.parametrize(

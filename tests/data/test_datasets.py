@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +61,8 @@ def save(folder: Path, kind: str) -> None:
         nested().to_parquet(folder / "train-00000-of-00001.parquet")
     elif kind == "csv":
         flat().to_csv(folder / "train.csv", index=False)
+    elif kind == "quoted tsv":
+        flat().to_csv(folder / "train.tsv", sep="\t", index=False)
     elif kind == "tsv":  # without quotes, as `pairs` reads it
         rows = ["\t".join(pair) for pair in [("en", "de"), *PAIRS]]
         (folder / "train.tsv").write_text("\n".join(rows), encoding="utf-8", newline="")
@@ -71,7 +75,9 @@ def save(folder: Path, kind: str) -> None:
         datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "tsv", "saved dataset", "saved splits"])
+@pytest.mark.parametrize(
+    "kind", ["parquet", "json", "csv", "tsv", "quoted tsv", "saved dataset", "saved splits"]
+)
 def test_a_local_folder_gives_its_pairs(tmp_path: Path, kind: str) -> None:
     save(tmp_path / "data", kind)
     (tmp_path / "data" / os.fsdecode(b"caf\xe9.txt")).touch()  # which does not matter
@@ -144,6 +150,17 @@ def test_a_folder_whose_pairs_are_not_clear_is_refused_in_one_line(
     with pytest.raises(UserError, match=message) as raised:
         list(Split(of_folder(tmp_path / "data"), "train").pairs())
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.integration
+def test_a_hub_that_is_not_reached_is_tried_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    words = ["train", "data=multi30k", "precision=fp32", f"run_dir={tmp_path / 'run'}"]
+    command = [sys.executable, "-m", "seq2seq", *words, f"cache={tmp_path / 'cache'}"]
+    tried = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (tried.returncode, tried.stderr.count("\n")) == (1, 1), tried.stderr
+    assert "split validation: can't be loaded: Couldn't reach" in tried.stderr
 
 
 def test_a_dataset_of_the_hub_is_requested_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:

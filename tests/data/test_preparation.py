@@ -219,7 +219,14 @@ def test_other_content_or_settings_get_another_folder(tmp_path: Path, log: Log) 
     folders = {prepare(config, tmp_path / "cache", log).folder for config in variants}
     for changed in ((train[1:], valid), (train, valid[1:])):
         folders.add(prepare(configure(tmp_path, *changed), tmp_path / "cache", log).folder)
-    assert len(folders) == 7
+    for number in (20, 30):
+        cut = replace(base, valid=SplitConfig(), valid_from_train=number)
+        prepared = prepare(cut, tmp_path / "cache", log)
+        assert len(prepared.valid_sets["valid"].pairs) == number
+        assert f"{300 - number} kept; skipped: {number} source in data.valid" in log
+        assert prepared.warnings == []
+        folders.add(prepared.folder)
+    assert len(folders) == 9
     assert "reusing" not in log
 
 
@@ -504,6 +511,7 @@ def test_references_that_can_t_be_written_are_reported(
         (("a {} X", "a {} X"), 150, "have a target equal to its source, first {0}:2, {0}:4"),
         (("a {} &#39;b", "C"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
         (("a {}", "&amp;quot;B"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
+        (("a {}", '"A ""b"""'), 150, "are quoted as by a spreadsheet, first {0}:2, {0}:4"),
         (("the a", "A THE"), 149, "are copies of another one: check"),
     ],
 )

@@ -79,13 +79,14 @@ def test_no_model_of_a_report_stays_in_memory() -> None:
 
 def test_the_defaults_are_the_paper_and_where_it_is_silent_tensor2tensor() -> None:
     rows = examine(subject())
-    # Only its size is not the paper's.
-    assert [row.detail for row in rows if row.as_paper is False] == [results.cost.name]
+    # Only its size and how label smoothing is spread are not the paper's.
+    others = [optimization.label_smoothing.name, results.cost.name]
+    assert [row.detail for row in rows if row.as_paper is False] == others
     assert [row.detail for row in rows if row.verdict == "differs"] == [results.cost.name]
     for row in rows:
         assert (row.as_paper is None) == (row.paper is None)
         assert (row.as_tensor2tensor is None) == (row.tensor2tensor is None)
-    assert summary(rows).startswith("27 details: 22 as the paper; 4 as tensor2tensor, the paper")
+    assert summary(rows).startswith("27 details: 21 as the paper; 4 as tensor2tensor, the paper")
     text = as_text(rows)
     assert max(map(len, text.splitlines())) <= 100
     assert "1 differ (27)" in " ".join(text.split())
@@ -105,6 +106,7 @@ def test_the_variant_tensor2tensor_is_as_tensor2tensor() -> None:
         layers.initialization.name,
         embedding.positions.name,
         embedding.decoder_start.name,
+        optimization.label_smoothing.name,
         optimization.loss_normalization.name,
         recipe.batch.name,
         results.bleu_variants.name,
@@ -299,7 +301,9 @@ def test_another_initialization_differs(
     assert layers.initialization(subject()).here.startswith(f"otherwise: {kind};")
 
 
-def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smoothing_over_all_tokens_is_that_of_the_paper_s_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plain_loss = forms.label_smoothed_loss
 
     def over_all(*arguments: Any, smoothing: float, **rest: Any) -> Any:
@@ -307,8 +311,8 @@ def test_smoothing_over_all_tokens_differs(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(forms, "label_smoothed_loss", over_all)
     found = optimization.label_smoothing(subject())
-    assert found.differs
-    assert found.here.startswith("reference 0.9091, others eps / (V - 1) = 0.0091 each")
+    assert (found.paper, found.tensor2tensor) == (True, False)
+    assert found.here.startswith("reference 0.9091, others eps / V = 0.0091 each")
 
 
 def test_another_normalization_of_the_loss_differs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from seq2seq.cli.fidelity import compose_config
 from seq2seq.data.batching import BatchStatistics
 from seq2seq.errors import UserError
 from seq2seq.fidelity.trace import SyntheticLengths
@@ -23,7 +24,7 @@ def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
     config = TrainingConfig()
     batching = config.batching(corpus, seed=1)
     statistics = batching.statistics(batching.epoch(0))
-    assert "epochs of this corpus: schedule=small_data" in config.excessive_epochs(statistics)
+    assert "epochs of this corpus: training.patience" in config.excessive_epochs(statistics)
     for shorter in (TrainingConfig(max_steps=5000), TrainingConfig(patience=10)):
         assert shorter.excessive_epochs(statistics) == ""
 
@@ -62,6 +63,17 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
     )
     with pytest.raises(UserError, match="can't be filled") if refused else nullcontext():
         config.check_budget(found)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "advice"),
+    [("paper", "; use schedule=small_data, or"), ("small_data", "; add text")],
+)
+def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) -> None:
+    config = compose_config([f"schedule={schedule}"]).training
+    batching = config.batching(SyntheticLengths(9, mean_length=20, max_length=60), seed=1)
+    with pytest.raises(UserError, match=advice):
+        config.check_budget(batching.statistics(batching.epoch(0)))
 
 
 @pytest.mark.parametrize(
