@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
+    from seq2seq.documents.document import Languages
 
 _UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
 _FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "resume", "scores")
@@ -27,16 +28,17 @@ def document_format(arguments: argparse.Namespace) -> str:
         return ""
     from seq2seq.data.lines import COMPRESSIONS
     from seq2seq.documents.formats import FORMATS, find_format
+    from seq2seq.documents.lines import is_plain
 
     path = PurePath(arguments.input)
     bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     chosen: str = arguments.format or find_format(bare.name)
     if chosen not in ("", *FORMATS):
         raise UsageError(f"--format {chosen}: choose one of {', '.join(FORMATS)}")
-    if not chosen and bare.suffix[1:].lower() in _UNSUPPORTED:
+    if not chosen and not is_plain(bare.name):
         raise UserError(
             f"{arguments.input}: documents of {bare.suffix} can't be translated: extract the text,"
-            " or save it as one of " + ", ".join(FORMATS)
+            f" or save it as one of {', '.join(FORMATS)}; if its lines are text, add --format txt"
         )
     if chosen in ("", "txt"):
         return ""
@@ -132,14 +134,13 @@ def _translate(
     source: BinaryIO,
     chosen: str,
 ) -> "tuple[bytes, OutputWarnings]":
-    from seq2seq.documents.document import Languages
     from seq2seq.documents.formats import read_file
     from seq2seq.documents.translate import translate_file
 
     content = source.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise UserError(f"{name}: is larger than {_MAX_BYTES >> 20} MiB: divide it")
-    languages = Languages(translator.source_language, translator.target_language)
+    languages = _languages(translator, name, content, chosen)
     file = read_file(name, content, languages, chosen, fuzzy=arguments.fuzzy)
     begun = bar.n
 
@@ -148,3 +149,20 @@ def _translate(
         bar.update(begun + done - bar.n)
 
     return translate_file(file, translator, show)
+
+
+def _languages(translator: "Translator", name: str, content: bytes, chosen: str) -> "Languages":
+    """Return the languages of a document, which are known if it names its own."""
+    from seq2seq.data.config import UNNAMED
+    from seq2seq.documents.document import Languages
+
+    source, target = translator.source_language, translator.target_language
+    is_bilingual = chosen in ("tmx", "xcstrings", "xliff")
+    missing = ["--source-language CODE"] if is_bilingual and source in UNNAMED else []
+    if target in UNNAMED and (is_bilingual or (chosen == "arb" and b'"@@locale"' in content)):
+        missing.append("--to CODE")
+    if missing:
+        raise UserError(
+            f"{name}: names languages, but the model doesn't: add {' and '.join(missing)}"
+        )
+    return Languages(source, target)

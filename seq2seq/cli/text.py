@@ -45,9 +45,13 @@ def _regular_file(path: str, standard_stream: int) -> os.stat_result | None:
     return None
 
 
-def check_text(path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Return all of the lines; refuse what is not text, by the first of them."""
+def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Iterator[bytes]:
+    """Return all of the lines; refuse what is not text, by the first of them.
+
+    With `plain`, also refuse markup, data and programs, whose format can be given instead.
+    """
     from seq2seq.data.lines import decode_leniently, why_not_text
+    from seq2seq.documents.lines import NOT_PLAIN, begins_as_code
 
     first = list(islice(lines, 100))
     damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
@@ -57,6 +61,8 @@ def check_text(path: str, lines: Iterator[bytes]) -> Iterator[bytes]:
     if 2 * len(damaged) > len(first):
         number, raw = damaged[0]
         raise UserError(f"{file_name(path)}: not plain text: line {number}: {why_not_text(raw)}")
+    if plain and begins_as_code(b"\n".join(first).decode(errors="replace")):
+        raise UserError(f"{file_name(path)}: {NOT_PLAIN}; --format txt translates its lines")
     return chain(first, lines)
 
 

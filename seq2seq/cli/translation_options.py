@@ -38,7 +38,9 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
 def add_control_options(parser: argparse._ActionsContainer) -> None:
     """Add the options for the control symbols before each source."""
     parser.add_argument(
-        "--to", metavar="CODE", help="target language, of a model that translates into several"
+        "--to",
+        metavar="CODE",
+        help="target language, of a model that translates into several or names none",
     )
     parser.add_argument(
         "--tag", metavar="PIECE", help="tag before each source, as in training, such as '<bt>'"
@@ -77,7 +79,8 @@ def add_search_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--source-language",
         metavar="CODE",
-        help="language whose abbreviations don't end a sentence, such as en (default: the model's)",
+        help="language of the text, for documents and abbreviations, such as en (default: the"
+        " model's)",
     )
     parser.add_argument(
         "--engine",

@@ -188,6 +188,10 @@ def check_tag(tag: str) -> None:
         raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
 
 
+UNNAMED = ("", DataConfig.source_language, DataConfig.target_language)
+"""What a model has for the code of a language that it doesn't name."""
+
+
 def language_piece(code: str) -> str:
     """Return the piece that marks a source with its target language."""
     if not _NAME.fullmatch(code):
@@ -201,14 +205,15 @@ def target_languages(controls: Iterable[str]) -> list[str]:
 
 
 def control_ids(
-    controls: Mapping[str, int], to: str | None, tag: str | None, only_language: str = ""
+    controls: Mapping[str, int], to: str | None, tag: str | None, only_language: str | None = None
 ) -> list[int]:
     """Return the ids before a source; a model that knows only one language needs no `to`.
 
-    A model without symbols of languages translates into its `only_language`.
+    A model without symbols of languages translates into its `only_language`, which `to` may name
+    where the model doesn't.
     """
     languages = target_languages(controls)
-    if not languages and to == only_language:
+    if not languages and only_language in (to, *UNNAMED):
         to = None
     tags = [piece for piece in controls if not LANGUAGE_PIECE.fullmatch(piece)]
     if to is None and len(languages) == 1:

@@ -155,6 +155,11 @@ WARNINGS = {
 }
 """Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
 _TERMS = {"missing_terms": "terms not translated as the glossary says"}
+# The words of these names where the count is 1
+_OF_ONE = {
+    "outputs": "output", "sources": "source", "pieces": "piece", "terms": "term", "their": "its",
+    "ends": "end", "were": "was", "repeat": "repeats", "themselves": "itself",
+}  # fmt: skip
 
 
 @dataclass
@@ -211,6 +216,8 @@ class OutputWarnings:
             if count := getattr(self, name):
                 first = self.first_lines.get(name)
                 where = "" if first is None else f" (first: line {first:,})"
+                if count == 1:
+                    meaning = re.sub(r"\w+", lambda word: _OF_ONE.get(word[0], word[0]), meaning)
                 counts.append(f"{count:,} {meaning}{where}")
         return f"lines: {self.lines:,}; {', '.join(counts) or 'nothing suspicious'}"
 

@@ -84,6 +84,31 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Filled(Document):
+    """One that gets targets; slots without a text write what must be there if any of them is."""
+
+    groups: Sequence[range] = ()
+    """Slots that only together write a target: each has a translation or its source."""
+
+    @property
+    def texts(self) -> list[Text]:
+        """What is to be translated."""
+        return [slot.text for slot in self.slots if slot.text]
+
+    def join(self, translations: Sequence[Text | None]) -> str:
+        """Put translations in their places."""
+        if all(text is None for text in translations):
+            return self.content
+        given = iter(translations)
+        complete = [next(given) if slot.text else () for slot in self.slots]
+        for group in self.groups:
+            if any(complete[i] is not None for i in group):
+                for i in group:
+                    complete[i] = self.slots[i].text if complete[i] is None else complete[i]
+        return super().join(complete)
+
+
+@dataclass(frozen=True)
 class File:
     """A file that was read: a document, or an archive with several."""
 

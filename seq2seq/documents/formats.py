@@ -10,14 +10,15 @@ from seq2seq.documents.document import Document, File, Languages
 from seq2seq.documents.docx import read_docx
 from seq2seq.documents.html import read_html
 from seq2seq.documents.json_messages import read_arb, read_json
-from seq2seq.documents.lines import read_lines
+from seq2seq.documents.lines import read_text
 from seq2seq.documents.markdown import read_markdown
 from seq2seq.documents.office import read_odt
 from seq2seq.documents.po import read_po
 from seq2seq.documents.properties import read_properties, read_strings
-from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
+from seq2seq.documents.resources import read_android, read_qt, read_resx, read_stringsdict
 from seq2seq.documents.subtitles import read_ass, read_srt, read_vtt
 from seq2seq.documents.tmx import read_tmx
+from seq2seq.documents.xcstrings import read_xcstrings
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
 
@@ -56,13 +57,15 @@ FORMATS: dict[str, Reader] = {
     "properties": _text(
         read_properties, usual=("ascii", "utf-8", "iso8859-1"), errors=encodings.JAVA_ESCAPES
     ),
+    "resx": _xml(read_resx),
     "srt": _text(read_srt),
     "strings": _text(read_strings),
     "stringsdict": _xml(read_stringsdict),
     "tmx": _xml(read_tmx),
     "ts": _xml(read_qt),
-    "txt": _text(read_lines),
+    "txt": _text(read_text),
     "vtt": _text(read_vtt),
+    "xcstrings": _text(read_xcstrings),
     "xliff": _xml(read_xliff),
     "xml": _xml(read_android),
 }
@@ -70,7 +73,7 @@ FORMATS: dict[str, Reader] = {
 
 _SAME = dict.fromkeys(("xlf", "sdlxliff", "mqxliff", "mxliff"), "xliff")
 _SAME |= {"htm": "html", "xhtml": "html", "docm": "docx", "dotx": "docx", "ott": "odt"}
-_SAME |= {"markdown": "md", "pot": "po", "ssa": "ass"}
+_SAME |= {"markdown": "md", "pot": "po", "resw": "resx", "ssa": "ass"}
 """Other suffixes of the same formats."""
 
 _FUZZY = _text(partial(read_po, fuzzy=True), declared=encodings.PO)
@@ -105,3 +108,5 @@ def read_file(
         return read(content, languages)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
+    except RecursionError:
+        raise UserError(f"{name}: brackets are nested too deeply") from None

@@ -8,6 +8,7 @@ from functools import partial
 
 from seq2seq.documents.document import Document, Languages, Slot
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16, quoted, unescape
+from seq2seq.documents.language import only_language
 from seq2seq.documents.messages import ICU, PLAIN, WITHOUT_BRANCHES, Syntax, find_texts, is_icu
 from seq2seq.errors import UserError
 
@@ -27,7 +28,7 @@ _MESSAGE_KEYS = ("message", "defaultMessage")
 
 def read_json(content: str, languages: Languages) -> Document:
     """Find the values that are strings; of messages with a description, the message alone."""
-    whole = _check(content)
+    whole = check_json(content)
     described = isinstance(whole, dict) and [
         key
         for key in _MESSAGE_KEYS
@@ -43,26 +44,25 @@ def read_json(content: str, languages: Languages) -> Document:
 
 def read_arb(content: str, languages: Languages) -> Document:
     """Find the messages of an application resource bundle; `@@locale` becomes the target."""
-    if not isinstance(_check(content), dict):
+    if not isinstance(check_json(content), dict):
         raise UserError("not an application resource bundle: it is not an object")
     top = [(key, match) for depth, key, match in _values(content) if depth == 1]
     slots = list(_slots(content, (match for key, match in top if key[:1] != "@"), WITHOUT_BRANCHES))
-    locale = _quote(languages.target.replace("-", "_"), ascii_only=False)
+    locale = quote_json(languages.target.replace("-", "_"))
     slots += [
         Slot((), *match.span(1), lambda text: locale) for key, match in top if key == "@@locale"
     ]
     return Document(content, sorted(slots, key=lambda slot: slot.start))
 
 
-def _check(content: str) -> object:
+def check_json(content: str) -> object:
+    """Read JSON, or say where it isn't."""
     try:
         return json.loads(content) if content.strip() else {}
     except json.JSONDecodeError as error:
         raise UserError(f"line {error.lineno}: {error.msg}, column {error.colno}") from None
     except ValueError as error:  # a number of many digits
         raise UserError(str(error)) from None
-    except RecursionError:
-        raise UserError("brackets are nested too deeply") from None
 
 
 def _values(content: str) -> list[tuple[int, str, re.Match[str]]]:
@@ -82,14 +82,15 @@ def _values(content: str) -> list[tuple[int, str, re.Match[str]]]:
 
 def _slots(content: str, matches: Iterable[re.Match[str]], syntax: Syntax) -> Iterator[Slot]:
     """Make slots of strings, which are written in ASCII if the file is and has such escapes."""
-    quote = partial(_quote, ascii_only=content.isascii() and "\\u" in content)
+    quote = partial(quote_json, ascii_only=content.isascii() and "\\u" in content)
     for match in matches:
         text, offsets = unescape(match[1], _ESCAPE, _character)
-        found = find_texts(text, ICU if is_icu(text) else syntax)
+        found = only_language(find_texts(text, ICU if is_icu(text) else syntax))
         yield from quoted(content, match.start(1), found, offsets, quote)
 
 
-def _quote(text: str, ascii_only: bool) -> str:
+def quote_json(text: str, ascii_only: bool = False) -> str:
+    """Write a text as it stands between quotation marks."""
     return json.dumps(text, ensure_ascii=ascii_only)[1:-1]
 
 

@@ -4,6 +4,7 @@ import re
 
 from seq2seq.documents.document import Document, Languages, Slot
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16, quoted, unescape
+from seq2seq.documents.language import only_language
 from seq2seq.documents.messages import APPLE, JAVA, PLAIN, find_texts
 from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
@@ -43,7 +44,8 @@ def read_properties(content: str, languages: Languages) -> Document:
     slots: list[Slot] = []
     for match, (value, offsets) in zip(found, values, strict=True):
         syntax = JAVA if format_doubles and re.search(r"\{\d|''", value) else PLAIN
-        slots += quoted(content, match.start(3), find_texts(value, syntax), offsets, _quote_java)
+        texts = only_language(find_texts(value, syntax))
+        slots += quoted(content, match.start(3), texts, offsets, _quote_java)
     return Document(content, slots)
 
 
@@ -65,7 +67,7 @@ def read_strings(content: str, languages: Languages) -> Document:
         if value and value[1]:
             text, offsets = unescape(value[1], _APPLE_ESCAPE, _apple_character)
             syntax = APPLE if re.search(APPLE.arguments, text) else PLAIN
-            found = find_texts(text, syntax)
+            found = only_language(find_texts(text, syntax))
             slots += quoted(content, value.start(1), found, offsets, _quote_apple)
         statement = []
     if statement:

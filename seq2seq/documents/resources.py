@@ -1,4 +1,4 @@
-"""Texts of applications: strings.xml of Android, .ts of Qt, .stringsdict of Apple."""
+"""Texts of applications: Android's strings.xml, Qt's .ts, Apple's .stringsdict, .NET's .resx."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, join_strings
 from seq2seq.documents.escapes import UTF_16_ESCAPE, decode_utf_16
+from seq2seq.documents.language import is_language
 from seq2seq.documents.messages import key_first
 from seq2seq.documents.spans import Piece, read_pieces
 from seq2seq.documents.xml import Element, Role, opened, parse, read_span
@@ -45,6 +46,8 @@ def _android_slots(element: Element) -> Iterator[Slot]:
         return
     quoted = len(span.raw) > 1 and span.raw[0] == span.raw[-1] == '"' and span.raw[-2] != "\\"
     text = _divide(span.text, partial(_android_parts, cdata=span.cdata))
+    if not is_language(text):
+        return
 
     def write(translation: Text) -> str:
         if translation == text:
@@ -136,4 +139,22 @@ def read_stringsdict(content: str, _languages: Languages) -> Document:
             if value.name == "string" and not known and (span := read_span(value, _qt_role)):
                 slots.append(Slot(span.text, span.start, span.end, span.write))
     slots.sort(key=lambda slot: slot.start)
+    return Document(content, slots)
+
+
+def read_resx(content: str, _languages: Languages) -> Document:
+    """Read the resources of a .NET application: strings, but no other types and no locked ones."""
+    root = parse(content)
+    if root.name != "root":
+        raise UserError(f"not a file of .NET's resources: its first element is {root.name:.50}")
+    slots = []
+    for data in root.find_all("data"):
+        value, comment = data.find("value"), data.find("comment")
+        is_string = data.get("type").partition(",")[0] in ("", "System.String")
+        # `>>label.Name` is what a designer of forms keeps.
+        if value is None or not is_string or data.get("mimetype") or data.get("name")[:2] == ">>":
+            continue
+        span = read_span(value, _qt_role, line_ends=True)
+        if is_language(span.text) and not (comment and "{Locked}" in comment.raw):
+            slots.append(Slot(span.text, span.start, span.end, span.write))
     return Document(content, slots)

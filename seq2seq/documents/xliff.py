@@ -7,40 +7,14 @@ translation, is replaced. So is a copy of the source that XLIFF 2 calls initial.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from seq2seq.documents.document import Document, Languages, Slot, Text
+from seq2seq.documents.document import Document, Filled, Languages, Slot, Text
 from seq2seq.documents.xml import Element, Role, Span, opened, parse, read_span
 from seq2seq.errors import UserError
 
 _DONE = {"translated", "signed-off", "final", "reviewed"}
 _UNTRANSLATED = {"new", "needs-translation"}
 _ANGULAR = re.compile(r"(START|CLOSE)_(.*?)(?:_\d+)?")
-
-
-@dataclass(frozen=True)
-class _Xliff(Document):
-    """An XLIFF file; slots without a text write what must be there if there is any translation."""
-
-    groups: Sequence[range] = ()
-    """Slots that only together write a target: each has a translation or its source."""
-
-    @property
-    def texts(self) -> list[Text]:
-        """What is to be translated."""
-        return [slot.text for slot in self.slots if slot.text]
-
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places."""
-        if all(text is None for text in translations):
-            return self.content
-        given = iter(translations)
-        complete = [next(given) if slot.text else () for slot in self.slots]
-        for group in self.groups:
-            if any(complete[i] is not None for i in group):
-                for i in group:
-                    complete[i] = self.slots[i].text if complete[i] is None else complete[i]
-        return super().join(complete)
 
 
 def read_xliff(content: str, languages: Languages) -> Document:
@@ -72,7 +46,7 @@ def read_xliff(content: str, languages: Languages) -> Document:
                 slots += unit
         if all(not slot.text for slot in slots[before:]):
             del slots[before:]
-    return _Xliff(content, slots, groups)
+    return Filled(content, slots, groups)
 
 
 def _name_target(holder: Element, attribute: str, language: str) -> Slot:

@@ -246,7 +246,8 @@ class Span:
         if self.cdata:
             inside = _FORBIDDEN.sub("", write_text(text))
             return f"<![CDATA[{inside.replace(']]>', ']]]]><![CDATA[>')}]]>"
-        return write_text(text, partial(escape, quotes=self.quotes))
+        written = write_text(text, partial(escape, quotes=self.quotes))
+        return written.replace("&#13;\n", "\r\n")  # the end of a line
 
     def slot(self, start: int, end: int, before: str, after: str) -> Slot:
         """Write a translation from `start` to `end`, between two tags.
@@ -269,10 +270,12 @@ def read_span(
     role: Callable[[Element], Role],
     *,
     quotes: bool = False,
+    line_ends: bool = False,
 ) -> Span:
     """Read the content of an element as a text.
 
-    Comments, instructions, entities of the document's own and ends of lines become marks.
+    Comments, instructions, entities of the document's own and ends of lines become marks; with
+    `line_ends`, these are in the text.
     """
     content = element.content
     inside = content[element.inside : element.close]
@@ -309,7 +312,7 @@ def read_span(
 
     def lines(string: str, read: Callable[[str], str]) -> None:
         for i, piece in enumerate(_LINE_END.split(string)):
-            parts.append((Mark(piece) if i % 2 else read(piece), "alone"))
+            parts.append((Mark(piece) if i % 2 and not line_ends else read(piece), "alone"))
 
     read(element.children, start, end)
     return Span(element, start, end, join_strings(pair(parts)), quotes)

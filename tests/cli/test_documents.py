@@ -4,9 +4,13 @@ import gzip
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from seq2seq.storage.model_folder import save_model
+from tests.conftest import MakeTrained
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"
 HTML = "<!doctype html>\n<p class=x>A <b>man</b> sees {n} <i>dogs</i>.</p><script>a</script>\n"
@@ -68,3 +72,26 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
         assert reason in result.err
     assert seq2seq("translate", "--model", model, "-i", folder).code == 2
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_options_name_the_languages_of_a_model_that_names_none(
+    make_trained: MakeTrained, seq2seq: Callable, tmp_path: Path
+) -> None:
+    model, output = tmp_path / "model", tmp_path / "out"
+    save_model(model, replace(make_trained(), source_language="source", target_language="target"))
+    files = {
+        "a.arb": '{"@@locale": "en", "a": "A man"}',
+        "a.tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A man</seg></tuv></tu></body></tmx>',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+        words = ["translate", "--model", model, "-i", tmp_path / name, "-o", output]
+        refused = seq2seq(*words)
+        assert (refused.code, refused.err.count("\n"), output.exists()) == (1, 1, False)
+        assert f"{name}: names languages, but the model doesn't: add" in refused.err
+        assert refused.err.endswith("--to CODE\n")
+        assert seq2seq(*words, "--source-language", "en", "--to", "fr").code == 0
+        assert '"fr"' in output.read_text()
+        output.unlink()
+    (tmp_path / "a.arb").write_text('{"a": "A man"}')
+    assert seq2seq(*words[:4], tmp_path / "a.arb").code == 0

@@ -95,6 +95,8 @@ TEXT = "Der Hund läuft.\n" * 3
         ("text", b"%PDF-1.7\n1 0 obj\n" * 9, "PDF"),
         ("text.pdf.gz", gzip.compress(TEXT.encode()), "documents of .pdf"),
         ("text.RTF", TEXT.encode(), "save it as one of arb, ass, docx"),
+        ("text.de.yml", TEXT.encode(), "if its lines are text, add --format txt"),
+        ("text.en.gz", gzip.compress(b'{"a":\n"A dog"}\n'), "--format txt translates its lines"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # gzip writes the time
 )
@@ -126,7 +128,7 @@ def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_
     words = ("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
     result = seq2seq(*words)
     assert result.code == 0
-    assert "lines: 6; 1 empty outputs (first: line 3)" in result.err
+    assert "lines: 6; 1 empty output (first: line 3)" in result.err
     assert (tmp_path / "out").read_bytes() == b" \r\n  42 \r\n\t\n\r\n7\t\t\r\n- \n"
     assert seq2seq(*words, "--nbest", "1").code == 0
     rows = (tmp_path / "out").read_bytes().split(b"\n")

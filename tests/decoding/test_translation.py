@@ -142,9 +142,9 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         unknown=3,
     )
     assert str(warnings) == (
-        "lines: 8; 1 empty outputs, 1 outputs equal to their sources, 1 outputs that repeat"
-        " themselves, 1 outputs with other numbers than their sources, 1 outputs cut off at the"
-        " maximum length, 1 sources split, 1 sources too long, whose ends were skipped, 3 source"
+        "lines: 8; 1 empty output, 1 output equal to its source, 1 output that repeats itself, 1"
+        " output with other numbers than its source, 1 output cut off at the maximum length, 1"
+        " source split, 1 source too long, whose end was skipped, 3 source"
         " pieces unknown to the tokenizer"
     )
     assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
@@ -152,4 +152,4 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
         warnings.count("two", translation(""), number)
     later = OutputWarnings()
     later.count("six", translation(""), 1025)
-    assert "4 empty outputs (first: line 3), 1 outputs equal" in str(warnings + later)
+    assert "4 empty outputs (first: line 3), 1 output equal" in str(warnings + later)

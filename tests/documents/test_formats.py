@@ -8,6 +8,7 @@ import pytest
 
 from seq2seq.documents.document import Mark
 from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
+from seq2seq.documents.lines import begins_as_code, is_plain
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
@@ -22,6 +23,7 @@ SMALL = {
     "md": "# A *dog*\n\n```\ncode\n```\n",
     "po": 'msgid ""\nmsgstr "Content-Type: text/plain\\n"\n\nmsgid "A %s"\nmsgstr ""\n',
     "properties": "# no\na = A {0} dog\n",
+    "resx": XML + "<root><data name='a'><value>A {0} dog\nruns</value></data></root>",
     "srt": "1\n00:00:01,000 --> 00:00:02,500\nA <i>dog</i>\n",
     "strings": '/* no */\n"a" = "A %@ dog";\n',
     "tmx": XML + "<tmx version='1.4'><header/><body><tu><tuv xml:lang='en'><seg>A <ph/> dog</seg>"
@@ -30,6 +32,7 @@ SMALL = {
     "</message></context></TS>",
     "txt": "A dog\r\n\r\nruns",
     "vtt": "WEBVTT\n\n00:01.000 --> 00:02.500\nA <b>dog</b>\n",
+    "xcstrings": '{"sourceLanguage": "en", "strings": {"A %@ dog": {}, "12px": {}}}',
     "xliff": XML + "<xliff version='1.2'><file source-language='en' target-language='de'><body>"
     "<trans-unit id='1'><source>A <g id='1'>dog</g></source></trans-unit></body></file></xliff>",
     "xml": XML + "<resources><string name='a'>A <b>dog</b> %s</string></resources>",
@@ -37,9 +40,10 @@ SMALL = {
 
 
 def translated(content: bytes, name: str) -> bytes:
-    """A document whose texts are in capitals, with all of their marks."""
+    """A document whose texts are in capitals, with accents and with all of their marks."""
     file = read_file(name, content, LANGUAGES)
-    texts = run_plan(Plan(file.texts), str.upper)
+    accents = str.maketrans("AEO", "ÀÉÓ")
+    texts = run_plan(Plan(file.texts), lambda line: line.upper().translate(accents))
     for before, after in zip(file.texts, texts, strict=True):
         marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (before, after)]
         assert marks[0] == marks[1]
@@ -52,6 +56,8 @@ def check(content: bytes, name: str) -> None:
     again = read_file(name, translated(content, name), LANGUAGES)
     # What was filled is not asked for again.
     assert len(again.texts) in (0, len(file.texts))
+    if again.texts:
+        assert file.join(run_plan(Plan(file.texts), str)) == content
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -73,6 +79,40 @@ def test_the_format_is_found_by_the_name() -> None:
     assert {find_format(f"a.b{suffix}") for suffix in SUFFIXES} == set(FORMATS)
     assert find_format("A.XLF") == "xliff"
     assert find_format("html") == find_format("a.html.bak") == ""
+
+
+def test_lines_are_known_by_the_name_and_the_beginning() -> None:
+    names = (
+        "a test.en x.de-AT eng_Latn.devtest a.TXT test.lc.norm.tok.en test.en.part1 a.01 test.src"
+    )
+    assert all(map(is_plain, [*names.split(), "Mr. Smith", "x.fra", "x.pt_BR", "x.deu_Latn"]))
+    names = "yml ftl csv rst tex svg ttml lrc php desktop ipynb py js c h sh log 7z mp3 json5 zip"
+    assert not any(is_plain(f"messages.de.{suffix}") for suffix in names.split())
+    structured = [
+        "<?xml?>",
+        "<!--",
+        "<ul>\n",
+        "<svg\nid='a'>",
+        " <html><body>",
+        "{",
+        '{"a"',
+        "[\n{",
+    ]
+    structured += ["#!/bin/sh", "// a", "use strict;\n", "namespace A {", "---\na: b", "WEBVTT"]
+    assert all(map(begins_as_code, [*structured, "\\section{A}", "1\n00:01,0 --> 00:02,0\nA"]))
+    plain = [
+        "",
+        "A",
+        "<b>A</b> dog",
+        "<unk> a",
+        "{name} is",
+        "[Music] A",
+        "[1] A",
+        "--- A",
+        "#A",
+        "1\nA",
+    ]
+    assert not any(map(begins_as_code, [*plain, "use it; now", "I <3 you\n", ">>de<< A", "-- A"]))
 
 
 @pytest.mark.parametrize(
@@ -101,6 +141,9 @@ def test_the_format_is_found_by_the_name() -> None:
         ("json", '{"a": "b",\n}', "line 2: .*column 1"),
         ("json", "[" * 100_000, "nested too deeply"),
         ("arb", '["a"]', "not an object"),
+        ("resx", "<html/>", "not a file of .NET's resources: its first element is html"),
+        ("xcstrings", '{"strings": []}', 'no object "strings"'),
+        ("txt", "{\n", "begins as markup, data or a program"),
         ("xml", "<html/>", "not a file of Android's strings: its first element is html"),
         ("ts", "<html/>", "not a file of Qt's messages: its first element is html"),
         ("stringsdict", "<html/>", "not a property list: its first element is html"),

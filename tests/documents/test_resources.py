@@ -1,4 +1,4 @@
-"""Texts of applications: strings.xml of Android, .ts of Qt, .stringsdict of Apple."""
+"""Texts of applications: Android's strings.xml, Qt's .ts, Apple's .stringsdict, .NET's .resx."""
 
 import plistlib
 
@@ -6,7 +6,7 @@ import pytest
 from lxml import etree
 
 from seq2seq.documents.document import Document, Mark
-from seq2seq.documents.resources import read_android, read_qt, read_stringsdict
+from seq2seq.documents.resources import read_android, read_qt, read_resx, read_stringsdict
 from tests.documents.hostile import LANGUAGES
 
 XLIFF = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
@@ -27,7 +27,7 @@ def android(inside: str) -> Document:
             "To <xliff:g id='x'>%1$s</xliff:g>",
             ("To ", Mark("<xliff:g id='x'>%1$s</xliff:g>", "word")),
         ),
-        ('<![CDATA[a <a href="#">l</a> & it\\\'s]]>', ('a <a href="#">l</a> & it\'s',)),
+        ('<![CDATA[a <a href="#">link</a> & it\\\'s]]>', ('a <a href="#">link</a> & it\'s',)),
     ],
 )
 def test_android_texts_are_read_and_written_with_their_escapes(raw: str, text: object) -> None:
@@ -120,3 +120,19 @@ def test_plural_rules_of_apple_keep_what_is_no_text() -> None:
     joined = document.join([None, ("<eine>",), None])
     rules["n"]["one"] = "<eine>"  # type: ignore[index]
     assert plistlib.loads(joined.encode()) == {"options": rules}
+
+
+RESX = """<root><resheader name="version"><value>Two dogs</value></resheader>
+<data name="a" type="System.String, mscorlib"><value> One &amp; {0}\r\ntwo</value></data>
+<data name="b" type="System.Drawing.Color"><value>Red</value></data>
+<data name="c" mimetype="a/b"><value>Dogs</value></data><data name=">>d"><value>dog</value></data>
+<data name="e"><value>AcmeSync runs</value><comment>{Locked}</comment></data>
+<data name="f"><value>mdi:home</value></data></root>"""
+
+
+def test_resources_of_dot_net_keep_all_but_strings() -> None:
+    document = read_resx(RESX, LANGUAGES)
+    assert document.texts == [("One & {0}\r\ntwo",)]
+    assert document.join(document.texts) == RESX
+    joined = document.join([("<Eins>\r\nzwei",)])
+    assert joined == RESX.replace("One &amp; {0}\r\ntwo", "&lt;Eins&gt;\r\nzwei")

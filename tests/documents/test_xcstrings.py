@@ -1,0 +1,51 @@
+"""Apple's catalogues of strings: each gets the target language, and nothing else changes."""
+
+import json
+from typing import Any
+
+from seq2seq.documents.document import Languages
+from seq2seq.documents.xcstrings import read_xcstrings
+from tests.documents.hostile import LANGUAGES, strings
+
+
+def unit(value: str, state: str = "new") -> dict[str, Any]:
+    return {"stringUnit": {"state": state, "value": value}}
+
+
+def forms(whole: str, one: str, other: str, state: str) -> dict[str, Any]:
+    plural = {"one": unit(one, state), "other": unit(other, state)}
+    counted = {"n": {"argNum": 1, "variations": {"plural": plural}}}
+    return {**unit(whole, state), "substitutions": counted}
+
+
+DOGS = forms("Has %#@n@ in %@", "%arg dog", '"big" %lld%%', "new")
+STRINGS: dict[str, Any] = {
+    "A %@ dog": {},
+    "dogs": {"comment": "No", "localizations": {"en": DOGS, "fr": DOGS}},
+    "Sea": {"extractionState": "manual", "localizations": {"de": unit(""), "fr": unit("Mer")}},
+    "Yes": {"localizations": {"de-AT": unit("Ja", "translated")}},
+    "mdi:home": {},
+    "Acme": {"shouldTranslate": False},
+}
+
+
+def dump(entries: dict[str, Any]) -> str:
+    catalogue = {"sourceLanguage": "en", "strings": entries, "version": "1.0"}
+    return json.dumps(catalogue, indent=2, separators=(",", " : "), ensure_ascii=False) + "\n"
+
+
+def test_strings_without_the_target_get_it_and_all_else_stays() -> None:
+    document = read_xcstrings(dump(STRINGS), LANGUAGES)
+    assert strings(document) == ["A %@ dog", "Has %#@n@ in %@", "%arg dog", '"big" %lld%%', "Sea"]
+    assert document.join([None] * 5) == document.content
+    joined = document.join([("x",), None, ('ä"\n',), None, ("\\",)])
+    review = "needs_review"
+    german = forms("Has %#@n@ in %@", 'ä"\n', '"big" %lld%%', review)
+    expected = json.loads(json.dumps(STRINGS))
+    expected["A %@ dog"] = {"localizations": {"de": unit("x", review)}}
+    expected["dogs"]["localizations"]["de"] = german
+    expected["Sea"]["localizations"]["de"] = unit("\\", review)
+    assert joined == dump(expected)
+    assert not read_xcstrings(joined, LANGUAGES).texts
+    from_french = strings(read_xcstrings(dump(STRINGS), Languages("fr", "it")))
+    assert from_french == [*strings(document)[1:4], "Mer"]
