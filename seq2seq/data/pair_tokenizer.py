@@ -93,13 +93,17 @@ class PairTokenizer(Tokenizer):
         """Return the ids of each source; see `Tokenizer.encode`."""
         return self._source.encode(texts)
 
+    def _knows(self, source: str) -> bool:
+        return UNKNOWN_ID not in self.encode([source])[0]
+
     def encode_target(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each translation; see `Tokenizer.encode_target`."""
         return self._target.encode(texts)
 
     def source_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.source_spans`."""
-        return self._source.spans(text)
+        read = self._without_unseen(text)
+        return move_spans(self._source.spans(read), read, text)
 
     def target_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.target_spans`."""

@@ -49,6 +49,10 @@ _NFKC = SentencePieceNormalizer(
     add_dummy_prefix=False,
     remove_extra_whitespaces=True,
 )
+# Which nobody sees: soft hyphens, joiners, marks of direction, variants of emoji
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0020-\U000e007f]"
+)
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
 
 
@@ -196,15 +200,25 @@ class Tokenizer:
         normalized = self._processor.normalize(readable(self._processor, texts))
         return self._dropout.encode(normalized, rate, seed)
 
+    def encode_source(self, texts: list[str]) -> list[list[int]]:
+        """Encode sources without the characters that no reader sees and the vocabulary lacks."""
+        return self.encode([self._without_unseen(text) for text in texts])
+
+    def _without_unseen(self, text: str) -> str:
+        return _UNSEEN.sub(lambda found: found[0] if self._knows(found[0]) else "", text)
+
+    def _knows(self, source: str) -> bool:
+        return UNKNOWN_ID not in self.encode_target([source])[0]
+
     def encode_target(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text as a translation, without start and end symbols."""
         return encode_with(self._processor, texts, int)
 
     def source_spans(self, text: str) -> Sequence[Span]:
-        """Return where each of the pieces that `encode` makes of a source stands in it."""
-        read = text
-        if self.encode([text]) != self.encode_target([text]):
-            read = _NFKC.normalize(without_lone_surrogates(text))
+        """Return where each of the pieces that `encode_source` makes of a source stands in it."""
+        read = self._without_unseen(text)
+        if self.encode([read]) != self.encode_target([read]):
+            read = _NFKC.normalize(without_lone_surrogates(read))
         return move_spans(self.target_spans(read), read, text)
 
     def target_spans(self, text: str) -> Sequence[Span]:

@@ -10,7 +10,7 @@ from itertools import chain, repeat, zip_longest
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.decoding.config import DecodingConfig, TranslationOptions
 from seq2seq.decoding.glossary import Glossary, Term
-from seq2seq.decoding.sentences import split_sentences, writes_ordinals
+from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.names import MAX_POSITIONS
 from seq2seq.model import TransformerConfig
@@ -23,7 +23,26 @@ _ADDRESS = re.compile(
     r"[^\u2e80-\uffff]*",
     re.VERBOSE,
 )
-_MARK = r"[-+*•‣◦▪●○■□–—·>#]+|\(?(?:\d{1,3}|[a-zA-Z])\)"
+_NUMBER = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
+_TIME = r"\d{1,2}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
+_ROMAN = r"(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})"
+# What may stand before a text: marks of a list, numbers of headings, letters of speakers, times.
+_LABEL = re.compile(
+    rf"""
+    (?: [-+*•‣◦▪●○■□–—·>\#]+ | [\u2460-\u24ff\u2776-\u2793]
+      | \(?(?: {_NUMBER} | {_TIME} | [a-zA-Z] | {_ROMAN} | {_ROMAN.lower()} )\)
+      | \[(?: {_NUMBER} | {_TIME} )\] | (?: {_NUMBER} | [A-Z]\d{{0,2}} ):
+      | (?:\d{{1,2}}|[A-Z])(?: (?:\.\d{{1,2}})+\. | (?:\.\d{{1,2}}){{2,}} ) | {_ROMAN.lower()}\.
+      # No abbreviation, as in "z. B." and "p. 12"
+      | (?: [a-z] | (?P<initial>[A-Z]) )\.(?!\s+(?:\w{{1,3}}\.|\d))
+      | (?P<ordinal> (?: \d{{1,3}} | {_ROMAN} )\. )
+      # No part of a sentence, as in "1.5 million" and "12:30 Uhr"
+      | (?P<unclear> (?:\d{{1,3}}|[A-Z])\.\d{{1,2}}(?!\s*[%‰€$£°]) | §+\s?\d+[a-z]?\.?
+          | {_TIME}(?:\s?[-–—](?:\s?{_TIME})?)?:?(?!\s*(?:Uhr|[AP]M)\b) )
+    )(?: (?<=\])\s* | \s+ | \Z )
+    """,
+    re.VERBOSE,
+)
 _END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Where a sentence that is too long is split, the best first: stops, semicolons, commas, spaces.
 _BREAKS = (
@@ -85,7 +104,7 @@ def make_segments(
             pairs += [(text[:start], first), *(("", other) for other in others)]
         texts_of_lines.append(pairs)
     texts = [text.strip() for pairs in texts_of_lines for _, text in pairs]
-    encoded = iter(tokenizer.encode(texts))
+    encoded = iter(tokenizer.encode_source(texts))
     zipped = zip(texts_of_lines, prefixes, tokenizer.encode_target(list(prefixes)), strict=True)
     segments_of_lines: list[list[Segment]] = []
     for number, (pairs, prefix, prefix_ids) in enumerate(zipped, first_line):
@@ -118,9 +137,19 @@ def _copied_until(text: str, language: str) -> int:
     """Return the end of what is copied from the beginning of a text: of all if it has no words."""
     if not has_words(text):
         return len(text)
-    number = "" if writes_ordinals(language) else r"|\d{1,3}\."
-    found = re.match(rf"\s*(?:(?:{_MARK}{number})\s+)*", text)
-    return found.end() if found else 0
+    end = len(text) - len(text.lstrip())
+    while (label := _LABEL.match(text, end)) and _is_label(label, language):
+        end = label.end()
+    return end
+
+
+def _is_label(label: re.Match[str], language: str) -> bool:
+    after = label.string[label.end() :]
+    if label.lastgroup == "ordinal" and after:
+        return not writes_ordinals(language)
+    if label.lastgroup == "initial" and after:  # "A. The dog", but "A. Smith"
+        return after.split()[0].lower() in abbreviations_of(language).starters
+    return label.lastgroup != "unclear" or not after[:1].islower()
 
 
 def has_words(text: str) -> bool:
@@ -147,7 +176,7 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
 
     def tokens(part: str) -> int:
         # A character is four tokens at most, its bytes.
-        return len(tokenizer.encode([part])[0]) if len(part) > max(1, max_tokens // 4) else 0
+        return len(tokenizer.encode_source([part])[0]) if len(part) > max(1, max_tokens // 4) else 0
 
     if tokens(text) <= max_tokens:
         return [text]
@@ -163,7 +192,7 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
     # Join them while they fit.
     groups: list[list[str]] = []
     room = 0
-    for part, token_ids in zip(parts, tokenizer.encode(parts), strict=True):
+    for part, token_ids in zip(parts, tokenizer.encode_source(parts), strict=True):
         if not groups or len(token_ids) > room:
             groups.append([])
             room = max_tokens

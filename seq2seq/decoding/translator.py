@@ -283,7 +283,7 @@ class Translator:
         """
         _check_pairs(sources, targets)
         source_ids = with_end_symbol(
-            self.tokenizer.encode([text.strip() for text in sources]),
+            self.tokenizer.encode_source([text.strip() for text in sources]),
             "source",
             self._longest_source,
         )
@@ -328,7 +328,7 @@ class Translator:
 
     def _align(self, pairs: list[tuple[str, str]]) -> list[Alignment]:
         """Align texts without blanks around them."""
-        sources = self.tokenizer.encode([source for source, _ in pairs])
+        sources = self.tokenizer.encode_source([source for source, _ in pairs])
         targets = self.tokenizer.encode_target([target for _, target in pairs])
         items, sizes = [], []
         for (source, target), ids, target_ids in zip(pairs, sources, targets, strict=True):
@@ -372,7 +372,7 @@ class Translator:
             raise UserError("an ensemble has no attention of its own: give one model")
         if target is None:
             target = self.translate([source])[0].text
-        source_ids = self.tokenizer.encode([source.strip()])[0]
+        source_ids = self.tokenizer.encode_source([source.strip()])[0]
         target_ids = self.tokenizer.encode_target([target.strip()])[0]
         check_length("source", source_ids, self._longest_source)
         check_length("target", target_ids, self._longest_target)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from seq2seq.documents.encodings import Encoding
 
-Kind = Literal["open", "close", "alone", "word"]
+Kind = Literal["open", "close", "half", "alone", "word"]
 
 
 class Mark(NamedTuple):
@@ -15,8 +15,8 @@ class Mark(NamedTuple):
     raw: str
     """As it stands in the file."""
     kind: Kind = "alone"
-    """`open` and `close` are balanced within a text. A `word` stands for a word, such as a name or
-    a number. Placeholders in strings are found later, by `find_placeholders`."""
+    """`open` and `close` are balanced within a text; the other half of a `half` is in another. A
+    `word` stands for a name or a number. `find_placeholders` finds those in strings later."""
 
 
 Text = tuple[str | Mark, ...]

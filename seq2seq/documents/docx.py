@@ -155,7 +155,7 @@ class _Word:
             return
         for local, child in children:
             if local in ("t", "noBreakHyphen"):
-                text = re.sub(r"\s", " ", read_string(child)) if local == "t" else "\u2011"
+                text = re.sub(r"[^\S\t]", " ", read_string(child)) if local == "t" else "\u2011"
                 yield _Item(text, run.start, run.end, format=formatting)
             else:
                 mark = self._mark(child, f"{self._run}{formatting}{child.raw}{self._run_end}")

@@ -9,13 +9,11 @@ knows, and one of its ways to read the document leads to another text, the rest 
 """
 
 import re
-from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape, unescape
-from itertools import pairwise
 
 from seq2seq.documents.document import Document, Languages, Mark, Slot
-from seq2seq.documents.spans import Piece, find_pairs, in_place, tag_piece
+from seq2seq.documents.spans import Piece, in_place, tag_piece
 
 _TAGS = (
     "a abbr b bdi bdo big cite del dfn em font i img ins label mark q s small span strike strong"
@@ -155,8 +153,7 @@ class _Parser:
 
     def _finish_run(self) -> None:
         """End the run: what follows belongs to another one."""
-        for pieces in _divide(self._run):
-            self.slots += in_place(self._content, pieces, partial(escape, quote=False))
+        self.slots += in_place(self._content, self._run, partial(escape, quote=False))
         self._run, self._is_word = [], False
 
     def _add_text(self, start: int, end: int) -> None:
@@ -170,16 +167,6 @@ class _Parser:
         for span, text in (((start, first), " "), ((first, last), shown), ((last, end), " ")):
             if span[0] < span[1]:
                 self._run.append(Piece(*span, text))
-
-
-def _divide(pieces: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
-    """Divide a run at tags whose other half is not in it: they stay where they are."""
-    _, alone = find_pairs(pieces)
-    if not alone:
-        yield pieces
-        return
-    for start, end in pairwise([-1, *alone, len(pieces)]):
-        yield from _divide(pieces[start + 1 : end])
 
 
 def _is_left_alone(name: str, attributes: str) -> bool:

@@ -46,7 +46,9 @@ _NOTE = r"\[\^[^\[\]\s]++\]:|:[ \t]|\*\[[^\[\]]++\]:"
 _STYLE = r"\{ ?(?:[:#.]|[\w-]+=)[^{}\n]*+\}"
 _DESTINATION = r"(?:<[^<>\n]*+>|(?:[^()\s\\]|\\.|\((?:[^()\s\\]|\\.)*+\))*+)"
 _TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?"""
-_TARGET = rf"\(\s*+{_DESTINATION}{_TITLE}\s*+\)"
+# CommonMark has no spaces in an address, but writers do: `(my dog.md "Title")`
+_SPACED = r"\((?:[^()\"\\\n]|\\.|\"[^\"\n]*+\"|\([^()\n]*+\))*+\)"
+_TARGET = rf"(?:\(\s*+{_DESTINATION}{_TITLE}\s*+\)|{_SPACED})"
 # What is not text as it stands; of those that fit, the first counts
 _FORMS = {
     "formula": r"\$\$[^$]++\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
@@ -72,6 +74,7 @@ _FORMS = {
     "run": r"\*+|_+|~~",
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()))
+_HARD_BREAK = re.compile(r"\\|  ")  # after the text of a line
 # What would begin a block at the start of a line: a backslash goes before its last sign
 _BLOCK = re.compile(
     r"(?:[#+=-](?=[#+=-]*+(?:\s|\Z))|>|:(?=::)|!(?=!!)|\?(?=\?\?)|\d{1,9}[.)](?=\s|\Z))"
@@ -111,13 +114,12 @@ def read_markdown(content: str, languages: Languages) -> Document:
 def _locate(
     content: str, lines: list[tuple[int, int]], text: str, done: int, in_table: bool
 ) -> list[list[tuple[int, int]]]:
-    """Find where the lines of a paragraph are, those together that are one text."""
+    """Find where the lines of a paragraph are, those of a note or a definition by themselves."""
     groups: list[list[tuple[int, int]]] = [[]]
     for (start, end), line in zip(lines, text.split("\n"), strict=False):
         bare = line.strip()
-        breaks = line.endswith("  ")
         if not in_table and re.search(r"(?<!\\)(?:\\\\)*\\\Z", bare):
-            bare, breaks = bare[:-1], True
+            bare = bare[:-1]
         if in_table:
             bare = bare.replace("|", "\\|")
         at = content.find(bare, max(start, done), end)
@@ -127,8 +129,6 @@ def _locate(
         if re.match(_NOTE, bare):
             groups.append([])
         groups[-1].append((at, at + len(bare)))
-        if breaks:
-            groups.append([])
     return [group for group in groups if group]
 
 
@@ -138,10 +138,19 @@ def _slots(
     text = "\n".join(content[start:end] for start, end in lines)
     offsets = [at for start, end in lines for at in range(start, end + 1)]
     pieces = _with_labels(text, _with_emphasis(text, _read(text)), labels)
-    newline = content[lines[0][1] : lines[1][0]] if len(lines) > 1 else ""
-    render = partial(_render, source=text, newline=newline, in_table=in_table)
-    found = in_place(text, pieces, render=render)
-    return quoted(content, 0, found, offsets)
+    parts: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if text[piece.start] == "\n" and _HARD_BREAK.match(content, offsets[piece.start]):
+            parts.append([])
+        else:
+            parts[-1].append(piece)
+    slots: list[Slot] = []
+    for part in filter(None, parts):
+        at = text.find("\n", part[0].start, part[-1].end)
+        newline = content[offsets[at] : offsets[at + 1]] if at >= 0 else ""
+        render = partial(_render, source=text, newline=newline, in_table=in_table)
+        slots += in_place(text, part, render=render)
+    return quoted(content, 0, slots, offsets)
 
 
 def _read(text: str) -> list[Piece]:

@@ -51,12 +51,13 @@ _FOUND = re.compile(
 _UNNUMBERED = re.compile(
     r"%[-+\ #0']*+(?:\*|\d*+)(?:\.(?:\*|\d*+))?(?:hh?|ll?|[qjztL])?[a-zA-Z@]|\{(?:[:!][^{}]*+)?\}"
 )
-# A mark that ends a line, a column or a paragraph
+# A mark that ends a line, a column or a paragraph; in .docx, with its run
 _BREAK = re.compile(
-    r"(?:<w:r>(?:<w:rPr>.*</w:rPr>)?|<ph\b[^>]*>)?"
-    r"(?:<|&lt;)(?:\w+:)?(?:(?:line-)?br(?:eak)?|cr|tab)\b"
+    r"(?:<[\w.-]+:r(?:\s[^>]*)?>(?:<[\w.-]+:rPr>[\s\S]*</[\w.-]+:rPr>)?"
+    r"(?:<[\w.-]+:(?:rPr|lastRenderedPageBreak)/>)?|<ph\b[^>]*>)?"
+    r"(?:<|&lt;)(?:[\w.-]+:)?(?:(?:line-)?br(?:eak)?|cr|p?tab)\b"
     rf"|{BLOCK}"
-    r'|<(?:x|ph)\b[^>]*\b(?:ctype="lb"|equiv="LINE_BREAK")|\\[nt]\Z'
+    r"|<(?:x|ph)\b[^>]*\b(?:(?:ctype|subType)=[\"'](?:xlf:)?lb|equiv=[\"']LINE_BREAK)|\\[nt]\Z"
 )
 # Of a message with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
 _PLURAL = re.compile(
@@ -145,7 +146,7 @@ def in_order(text: Text, source: Text) -> Text:
 
 
 def divide(text: Text) -> Iterator[Text | str | Mark]:
-    """Divide a text at the ends of lines and paragraphs, which stay, except inside pairs of marks.
+    """Divide a text at the ends of lines, columns and paragraphs, which stay.
 
     So are the branches of ICU's plurals, the forms of those of Symfony, Laravel and Vue, at `|`,
     and words that only tags part: `<a>Home</a><a>News</a>`.
@@ -167,9 +168,9 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
                 yield tuple(parts[:cut])
                 del parts[:cut]
             last, cut = part, 0
-        pieces = [part] if depth or isinstance(part, Mark) else re.split(f"((?:{ends})+)", part)
+        pieces = [part] if isinstance(part, Mark) else re.split(f"((?:{ends})+)", part)
         for piece in pieces:
-            if depth == 0 and _is_end(piece, ends):
+            if _is_end(piece, ends):
                 yield tuple(parts)
                 yield piece
                 parts, last, cut = [], "", 0

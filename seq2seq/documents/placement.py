@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from seq2seq.documents.shown import STOPS, UNSPACED, Atom, Pair, Shown
 
 _LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
 _UNIT = re.compile(rf"{_LETTER}+(?:['’.-]{_LETTER}+)*|\S")
+_PART = re.compile(rf"{_LETTER}+|\S")
 _NEAR = 8  # units within which a pair looks for a word if none comes from its text
 
 Span = tuple[int, int]
@@ -42,17 +44,19 @@ class _Writer:
 
     def __init__(self, shown: Shown, target: str, links: Sequence[Link]) -> None:
         self.line, self.target = shown.line, target
+        # Words joined by a sign are several units if a mark stands in such words of the source.
+        unit = _PART if shown.has_marks_within(_UNIT) else _UNIT
         # Stand-ins are units, too; they are not written, but the words that they stand for.
         self.units: list[Span] = []
         self.unit_of: dict[Atom, int] = {}
         found = [(target.find(atom.stand_in), atom) for atom in shown.stand_ins]
         done = 0
         for start, atom in sorted((one for one in found if one[0] >= 0), key=lambda one: one[0]):
-            self.units += (match.span() for match in _UNIT.finditer(target, done, start))
+            self.units += (match.span() for match in unit.finditer(target, done, start))
             done = start + len(atom.stand_in)
             self.unit_of[atom] = len(self.units)
             self.units.append((start, done))
-        self.units += (match.span() for match in _UNIT.finditer(target, done))
+        self.units += (match.span() for match in unit.finditer(target, done))
         between = pairwise([(0, 0), *self.units, (len(target), 0)])
         self.gaps = [target[one[1] : other[0]] for one, other in between]
         self.gaps[0] = self.gaps[-1] = " "
@@ -103,7 +107,7 @@ class _Writer:
         if isinstance(one, Atom):
             if isinstance(other, Atom):
                 # Two words do not become one: `a`/`b` in Markdown must not end as `a``b`.
-                parted = one.is_word and other.is_word and one.end != other.start
+                parted = one.kind == other.kind == "word" and one.end != other.start
                 return " " * (parted or one.space_after or other.space_before)
             neighbour, gap = self._first(other), self.gaps[other]
             asked, known = one.space_after, self.line[one.end : one.end + 2].strip()[:1]
@@ -114,6 +118,8 @@ class _Writer:
         else:
             return self.gaps[other] or self.gaps[one + 1]
         # As in the source, but a mark that touched a sign there does not touch a word here.
+        if neighbour == known:
+            return " " * asked
         is_word = neighbour.isalnum() and not re.match(f"[{UNSPACED}]", neighbour)
         return " " * (is_word or bool(gap) if asked else is_word and not known.isalnum())
 
@@ -122,6 +128,18 @@ class _Writer:
 
         Return (start, end, item), sorted. Only pairs, and words at their stand-ins, have ends.
         """
+        found: list[tuple[int, int, Pair | Atom]] = []
+        part = replace(pair, items=[])  # what is between two halves of other pairs
+        for item in pair.items:
+            if isinstance(item, Atom) and item.kind == "half":
+                place = self._find_place(item, pair, low, high)
+                found += [*self._arrange_part(part, low, place), (place, place, item)]
+                low, part = place, replace(pair, items=[])
+            else:
+                part.items.append(item)
+        return found + self._arrange_part(part, low, high)
+
+    def _arrange_part(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
         spans = self._find_spans(pair, low, high)
         taken = {unit for span in spans.values() for unit in range(*span)}
         # From between the units of a pair, what is not in it moves to the nearer end.
@@ -142,7 +160,7 @@ class _Writer:
                 continue
             place = self._find_place(item, pair, low, high)
             place = ends.get(place, place)
-            if isinstance(item, Atom) and not item.is_word:
+            if isinstance(item, Atom) and item.kind != "word":
                 place = last = max(last, place)
             found.append((place, place, item))
         return sorted(found, key=lambda one: one[:2])

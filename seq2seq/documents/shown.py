@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 
-from seq2seq.documents.document import Mark, Text
+from seq2seq.documents.document import Kind, Mark, Text
 
 # Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 STOPS = frozenset(".!?…,;:。！？、，；：؟،؛।")
-_MAX_DEPTH = 100  # if its pairs are deeper, the marks of a text are placed one by one, in order
+_MAX_DEPTH = 100  # of pairs in one another; the marks of deeper ones only keep their order
 
 
 @dataclass(eq=False)
@@ -26,9 +25,12 @@ class Atom:
     space_after: bool = False
 
     @property
-    def is_word(self) -> bool:
-        """Whether it is of the kind `word`, which may change places with others."""
-        return isinstance(self.parts[0], Mark) and self.parts[0].kind == "word"
+    def kind(self) -> Kind:
+        """That of its mark; one half of a pair is `half`, whatever it is in the text."""
+        mark = self.parts[0]
+        if len(self.parts) > 1 or isinstance(mark, str):
+            return "alone"
+        return "half" if mark.kind in ("open", "close") else mark.kind
 
 
 @dataclass(eq=False)
@@ -69,6 +71,12 @@ class Shown:
             for pair, item in _walk(self.root)
         )
 
+    def has_marks_within(self, words: re.Pattern[str]) -> bool:
+        """Tell whether a mark stands inside what a pattern matches."""
+        places = {at for _, item in _walk(self.root) for at in (item.start, item.end)}
+        spans = (match.span() for match in words.finditer(self.line))
+        return any(places.intersection(range(start + 1, end)) for start, end in spans)
+
 
 def _walk(pair: Pair) -> "Iterator[tuple[Pair, Pair | Atom]]":
     for item in pair.items:
@@ -84,7 +92,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
     it is taken out, too.
     """
     waiting = iter(stand_ins)
-    nested = _are_pairs_nested(text)
+    pairs = _find_pairs(text)
     line = ""
     space = ""  # what comes before the next words
     hidden = False  # whether a mark that is not shown does, too
@@ -101,14 +109,14 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
                 last.space_after = True
             if not words:
                 continue
-        elif nested and part.kind == "open":
+        elif index in pairs and part.kind == "open":
             before = text[index - 1]
             hidden = hidden or (isinstance(before, Mark) and before.kind == "close")
             within[-1].items.append(pair := Pair(part, len(line)))
             within.append(pair)
             opened.append((index, blank))
             continue
-        elif nested and part.kind == "close":
+        elif index in pairs:
             pair, (start, before) = within.pop(), opened.pop()
             # A number that touches a word is no part of it: `word<sup>1</sup>`.
             if line[pair.start :].isdigit() and _ends_word(line[pair.start - 1 : pair.start]):
@@ -143,11 +151,17 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
     return Shown(line, root)
 
 
-def _are_pairs_nested(text: Text) -> bool:
-    """Whether pairs are nested in one another, and not too deep."""
-    steps = [{"open": 1, "close": -1}.get(part.kind, 0) for part in text if isinstance(part, Mark)]
-    depths = list(accumulate(steps, initial=0))
-    return min(depths) == depths[-1] == 0 and max(depths) <= _MAX_DEPTH
+def _find_pairs(text: Text) -> set[int]:
+    """Return where the marks of pairs are that are not too deep."""
+    pairs: set[int] = set()
+    opened: list[int] = []
+    for index, part in enumerate(text):
+        if isinstance(part, Mark) and part.kind == "open":
+            opened.append(index)
+        elif isinstance(part, Mark) and part.kind == "close" and opened:
+            start = opened.pop()
+            pairs |= {start, index} if len(opened) < _MAX_DEPTH else set()
+    return pairs
 
 
 def are_words(before: str, after: str) -> bool:

@@ -82,7 +82,7 @@ def in_place(
     for index in unpaired:
         piece = pieces[index]
         assert isinstance(piece.value, Mark)
-        pieces[index] = piece._replace(value=Mark(piece.value.raw))
+        pieces[index] = piece._replace(value=Mark(piece.value.raw, "half"))
     pieces = _trim(pieces, pairs, outside)
     source = join_strings(piece.value for piece in pieces)
     words = "".join(part for part in source if isinstance(part, str))
@@ -181,4 +181,4 @@ def _width(piece: Piece) -> int:
 def _is_outside(piece: Piece, outside: str | None) -> bool:
     if isinstance(piece.value, str):
         return not piece.value.strip(outside)
-    return piece.value.kind == "alone" and bool(piece.tag)
+    return piece.value.kind in ("alone", "half") and bool(piece.tag)

@@ -101,6 +101,17 @@ def test_a_source_is_normalized_where_the_vocabulary_needs_it(source: str, plain
     assert UNKNOWN_ID in TOKENIZER.encode_target([source])[0]
 
 
+@pytest.mark.parametrize("unseen", "\u00ad\u061c\u200b\u200d\u200e\u202e\u2060\ufe0f\ufeff")
+def test_what_nobody_sees_is_left_out_of_a_source_if_the_vocabulary_lacks_it(unseen: str) -> None:
+    text = f"{unseen}the ho{unseen}use ☃"
+    assert TOKENIZER.encode_source([text]) == TOKENIZER.encode_target(["the house ☃"])
+    assert len(TOKENIZER.source_spans(text)) == len(TOKENIZER.encode_source([text])[0])
+    assert TOKENIZER.source_spans(text)[-1][1] == len(text)
+    # As joiners of Persian
+    knows = Tokenizer.train([*corpus(), f"ho{unseen}use"], TokenizerConfig(vocab_size=62))
+    assert knows.encode_source([text]) == knows.encode_target([text])
+
+
 def test_a_line_feed_that_byte_pieces_spell_is_a_space() -> None:
     pieces = BYTE_TOKENIZER.pieces(list(range(BYTE_TOKENIZER.vocab_size)))
     line_feed, house = pieces.index("<0x0A>"), BYTE_TOKENIZER.encode(["house"])[0]

@@ -60,6 +60,9 @@ def test_the_white_space_between_sentences_is_kept_without_ends_of_lines(
 
 
 WORDS = "⟨A dog, 42.⟩ ⟨-A dog⟩ ⟨七⟩ ⟨α⟩ ⟨https://example.comを見る⟩ ⟨¡Amig@s!⟩ ⟨42 a⟩"
+LABELS = "1.1 2.3.1 1.1. IV. iv. a. [1] 1:30 [00:12] §3 Q: A2: 1: A. A.1 (1.1) (iv) 3a) ① 1:30-2:00"
+WHOLE = """1.5 million|12:30 is noon|12:30 Uhr|1:30 PM|I. Newton|A. Smith|M. Li|Note: a dog|§ 3 of
+z. B. ein Hund|p. 12 is|1.000 Hunde|2.5 °C more|J. R. R. Tolkien|7 dogs"""
 NONE = "42 ... ----- ーーー ٤٢% 🐕 (https://a.com/b) www.example.com a.b@example.com: -@-"
 
 
@@ -75,6 +78,9 @@ NONE = "42 ... ----- ーーー ٤٢% 🐕 (https://a.com/b) www.example.com a.b@
             "1. (b) ⟨A dog⟩",
             "a)\t⟨A dog⟩",
         ),
+        *(f"{label} ⟨A dog.⟩" for label in LABELS.split()),
+        *(f"{label}\t⟨a dog.⟩" for label in (*LABELS.split(), "I.", "M.")),
+        *(f"⟨{line}⟩" for line in WHOLE.replace("\n", "|").split("|")),
         "\t7\t⟨A dog⟩ \t\t⟨犬⟩\t",
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from seq2seq.documents.document import Mark
 from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
 from seq2seq.documents.lines import begins_as_code, is_plain
+from seq2seq.documents.placeholders import divide
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
@@ -47,15 +48,18 @@ def translated(content: bytes, name: str) -> bytes:
     for before, after in zip(file.texts, texts, strict=True):
         marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (before, after)]
         assert marks[0] == marks[1]
+        ends = [[p for p in divide(text) if not isinstance(p, tuple)] for text in (before, after)]
+        assert ends[0] == ends[1]
     return file.join(texts)
 
 
 def check(content: bytes, name: str) -> None:
     file = read_file(name, content, LANGUAGES)
     assert file.join([None] * len(file.texts)) == content
+    assert run_plan(Plan(file.texts), str) == file.texts
     again = read_file(name, translated(content, name), LANGUAGES)
     # What was filled is not asked for again.
-    assert len(again.texts) in (0, len(file.texts))
+    assert not again.texts or len(again.texts) >= len(file.texts)
     if again.texts:
         assert file.join(run_plan(Plan(file.texts), str)) == content
 

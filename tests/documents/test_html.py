@@ -94,8 +94,8 @@ def test_texts_are_translated_and_the_rest_stays(content: str, expected: str) ->
         ("Use <code>x <i>y</i></code>, <img>.", "{Use <code>x <i>y</i></code>, <img>.}"),
         ("Say <i translate=no>a</i> here", "{Say <i translate=no>a</i> here}"),
         # whose other half is elsewhere
-        ("<b>one <i>x</i><br>two</b> dogs", "<b>{one <i>x</i>}<br>{two}</b>{ dogs}"),
-        ("<i>one <b>two</i> three</b>", "<i>{one }<b>{two}</i>{ three}</b>"),
+        ("<b>one <i>x</i><br>two</b> dogs", "<b>{one <i>x</i>}<br>{two</b> dogs}"),
+        ("<i>one <b>two</i> three</b>", "{<i>one <b>two</i> three}</b>"),
         # that is not in a sentence
         ("one <code><p>x</p></code> two", "{one }<code><p>x</p></code>{ two}"),
         ("one <pre>x</pre> two", "{one }<pre>x</pre>{ two}"),

@@ -81,6 +81,10 @@ def test_paragraphs_headings_items_and_cells_are_found(newline: str) -> None:
         ("See {/* a */} [[b|c]] [@d, 1]", ["{/* a */}", "[[b|c]]", "[@d, 1]"]),
         ("{{< a >}} See ++b+c++ ![[d]] {{% e %}} f", ["++b+c++", "![[d]]", "{{% e %}}"]),
         ("> [!note]- See it", []),
+        (
+            '[A dog](img/my dog (1).md "Or :)") ![a cat](b c.md), see',
+            ["[", '](img/my dog (1).md "Or :)")', "![a cat](b c.md)"],
+        ),
         ("[The sea][]\n\n[the sea]: a.html", ["[", "][The sea]"]),
     ],
 )
@@ -99,6 +103,14 @@ def test_translations_are_broken_into_lines_that_begin_no_block() -> None:
     assert document.join([("Ein Hund - und 2. eine Katze # am Meer",)]) == (
         "> Ein Hund - und 2.\n> eine Katze #\n> am Meer\n"
     )
+
+
+def test_breaks_stay_where_they_are_within_links_and_emphasis() -> None:
+    content = "> **A dog  \n> in *snow* \\\n> and** a [cat  \n> here](x) now\n> and then"
+    document = read_markdown(content, LANGUAGES)
+    assert strings(document) == ["A dog", "in *snow*", "and** a [cat", "here](x) now and then"]
+    upper = [tuple(p.upper() if isinstance(p, str) else p for p in t) for t in document.texts]
+    assert document.join(upper) == content.upper().replace("(X)", "(x)")
 
 
 def test_emphasis_has_the_spaces_that_it_needs() -> None:

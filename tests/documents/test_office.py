@@ -1,9 +1,11 @@
 """Word's .docx and .odt: paragraphs in archives of which all other bytes stay."""
 
+import random
+import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 
 import pytest
@@ -12,8 +14,10 @@ from lxml import etree
 from seq2seq.documents.document import File, Text
 from seq2seq.documents.docx import read_docx
 from seq2seq.documents.office import read_odt
+from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
+from tests.documents.marks import run_plan
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODF = (
@@ -151,6 +155,48 @@ def test_texts_of_opendocument() -> None:
     assert shapes(text[6:]) == [" ", "<open>", "sat", "<close>", " in ", "<word>"]
     tree = joined(file, [(HOSTILE, *file.texts[0])], "content.xml")
     assert "".join(tree.itertext()) == "gone<b>&\"' ]]> 😀A cat sat in Paris12"
+
+
+FORMS = {
+    docx: (
+        ["<w:p>{}</w:p>", "<w:hyperlink>{}</w:hyperlink>", "<w:ins>{}</w:ins>"],
+        ['<w:r w:rsidR="1"><w:rPr><w:b/></w:rPr><w:tab/></w:r>', "<w:r><w:br/></w:r>"],
+        [run("1.1 "), run("A dog ", B), run("in\tsnow "), "<w:r><w:t>It </w:t><w:tab/></w:r>"],
+    ),
+    odt: (
+        ["<text:p>{}</text:p>", "<text:a>{}</text:a>", "<text:span>{}</text:span>"],
+        ["<text:tab/>", "<text:line-break/>"],
+        ["1.1 ", "A dog "],
+    ),
+}
+
+
+def random_markup(generator: random.Random, forms: Sequence[Sequence[str]], depth: int = 3) -> str:
+    parts = [generator.choice(forms[1] + forms[2]) for _ in range(generator.randint(1, 4))]
+    if depth:
+        parts[0] = random_markup(generator, forms, depth - 1)
+    generator.shuffle(parts)
+    return generator.choice(forms[0][1:] if depth < 3 else forms[0][:1]).format("".join(parts))
+
+
+def columns(root: etree._Element) -> tuple[list[list[str]], list[list[str]]]:
+    """The words between tabs and breaks, in any order, and the elements that each end is in."""
+    ends = [x for x in root.iter() if etree.QName(x).localname in ("tab", "br", "line-break")]
+    texts = re.split(r"<[^>]*(?:tab|br|line-break)/>|\t", etree.tostring(root, encoding=str))
+    words = [sorted(re.sub("<[^>]*>", "", text).upper().split()) for text in texts]
+    return words, [[outer.tag for outer in end.iterancestors()] for end in ends]
+
+
+@pytest.mark.parametrize(("make", "name"), [(docx, "word/document.xml"), (odt, "content.xml")])
+def test_words_stay_between_the_tabs_and_breaks_at_any_depth(
+    make: Callable[[str], File], name: str
+) -> None:
+    generator = random.Random(1)
+    for _ in range(200):
+        file = make(random_markup(generator, FORMS[make]))
+        before = columns(joined(file, [None] * len(file.texts), name))
+        for translate in (str.upper, lambda line: " ".join(reversed(line.upper().split()))):
+            assert columns(joined(file, run_plan(Plan(file.texts), translate), name)) == before
 
 
 def test_headers_and_notes_are_read_and_other_parts_are_not() -> None:

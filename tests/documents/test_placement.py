@@ -26,12 +26,18 @@ from tests.documents.marks import read, transfer
         ),
         ("He <b>looked up</b>.", "Er sah sie an.", "0-0 1-1 2-3 3-4", "Er <b>sah sie an</b>."),
         ("<a><b>one</b> two</a> x", "x zwei eins", "0-2 1-1 2-0", "x <a>zwei <b>eins</b></a>"),
+        # half of a pair, which no other passes
+        ("<i>see</i> <a>the dog", "den hund sieh", "0-2 1-0 2-1", "<i></i><a>den hund sieh"),
         ("<p><b>all of it</b></p>", "das alles", "", "<p><b>das alles</b></p>"),
         # signs and spaces as in the source
         ("<b>Stop!</b> It is hot", "Halt! Heiß", "0-0 4-2", "<b>Halt!</b> Heiß"),
         ("<b>Stop</b>! Hot", "Halt! Heiß", "0-0 1-1 2-2", "<b>Halt</b>! Heiß"),
         ('"<u>x</u>" y', "„x“ y", "1-1 3-3", "„<u>x</u>“ y"),
         ("a<b> c</b> d", "A C D", "0-0 1-1 2-2", "A <b>C</b> D"),
+        ("at: {a}, x", "BEI:, X", "0-0 1-1 2-2 3-3", "BEI: {a}, X"),
+        ("a.<a>b c</a>, don't", "A.B C, NICHT'S", "0-0 1-1 2-2 3-3 4-4 5-5",
+         "A.<a>B C</a>, NICHT'S"),
+        ("one <b>way-</b>in, don't", "EIN-WEG, NICHT'S", "0-0 1-2 5-5", "EIN-<b>WEG</b>, NICHT'S"),
         (" <g> a <x/></g>\n", "A", "", "  <g>A <x/></g>\n"),
         # marks by themselves: before the word, or after the one that they touch
         ("one <img/> two", "zwei eins", "0-1 1-0", "<img/> zwei eins"),

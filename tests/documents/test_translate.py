@@ -72,11 +72,11 @@ def test_tags_in_strings_are_pairs_if_both_are_there(text: tuple, kinds: str) ->
 def test_lines_of_a_text_are_translated_by_themselves() -> None:
     text = read("One\n\n<b>two\nthree</b> \n five")
     assert [part if isinstance(part, str) else write_text(part) for part in divide(text)] == [
-        "One", "\n\n", "<b>two\nthree</b> ", "\n", " five"
+        "One", "\n\n", "<b>two", "\n", "three</b> ", "\n", " five"
     ]  # fmt: skip
     plan = Plan([text, read(" a\r\nb\n"), read("a {n}.<br/> b <i>c<br/></i>")])
     assert translate(plan, str.upper)[1:] == [" A\r\nB\n", "A {n}.<br/> B <i>C<br/></i>"]
-    assert plan.lines[-2:] == ["a 100.", "b c"]
+    assert plan.lines[-3:] == ["a 100.", "b c", ""]
 
 
 @pytest.mark.parametrize(
