@@ -71,6 +71,16 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
     return device
 
 
+def too_old(device: torch.device) -> str:
+    """Explain why a GPU is slower than it could be, or return the empty string."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0):
+        return ""
+    name = torch.cuda.get_device_name(device)
+    return (
+        f"{name} is older than NVIDIA's Ampere: it trains in float32, and without fused attention"
+    )
+
+
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """Choose a precision by name: `fp32`, `bf16`, or `auto`, bf16 if it is faster here.
 

@@ -220,21 +220,27 @@ class SampledCorpus(EncodedCorpus):
         self.closed = True
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
-        """See `EncodedCorpus.lengths`; all rows are of one epoch."""
+        """See `EncodedCorpus.lengths`."""
         if rows is None:
             return self.corpus.lengths()
-        return self._epoch_of(rows).lengths(rows % len(self))
+        source, target = zip(*(c.lengths(own) for c, own in self._by_epoch(rows)), strict=True)
+        return np.concatenate(source), np.concatenate(target)
 
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `EncodedCorpus.padded`; all rows are of one epoch."""
-        return self._epoch_of(rows).padded(rows % len(self))
+        ((corpus, own),) = self._by_epoch(rows)
+        return corpus.padded(own)
 
     def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
-        """See `EncodedCorpus.tokens`; all rows are of one epoch."""
-        return self._epoch_of(rows).tokens(rows % len(self))
+        """See `EncodedCorpus.tokens`."""
+        parts = [corpus.tokens(own) for corpus, own in self._by_epoch(rows)]
+        return _joined([source for source, _ in parts]), _joined([target for _, target in parts])
 
-    def _epoch_of(self, rows: Rows) -> EncodedCorpus:
-        return self.newest[int(rows[0]) // len(self)][1]
+    def _by_epoch(self, rows: Rows) -> list[tuple[EncodedCorpus, Rows]]:
+        """Divide rows where the next epoch begins: the pairs of each, and their rows in them."""
+        epochs = rows // len(self)
+        parts = np.split(rows, np.flatnonzero(np.diff(epochs)) + 1)
+        return [(self.newest[int(own[0]) // len(self)][1], own % len(self)) for own in parts]
 
     def _encode(self, path: Path, epoch: int) -> None:
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
@@ -248,6 +254,11 @@ class SampledCorpus(EncodedCorpus):
                     if self.closed:
                         raise CancelledError
                     append(pairs)
+
+
+def _joined(parts: list[Tokens]) -> Tokens:
+    ids, lengths = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(lengths)
 
 
 def _sample(

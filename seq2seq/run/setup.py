@@ -14,7 +14,7 @@ from seq2seq.config import Config, read_config
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoded import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
-from seq2seq.device import Compute, make_deterministic
+from seq2seq.device import Compute, make_deterministic, too_old
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import suited_tokenizer
 from seq2seq.fast.training import FastForms, can_compile
@@ -105,6 +105,8 @@ def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
         f" device {trainer.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
+    if older := too_old(trainer.compute.device):
+        logger.warning(older)
     if risk := risky_start(trainer.model.config, training):
         logger.warning(risk)
     if unfinished := unfinished_dropout(training, training.max_steps):

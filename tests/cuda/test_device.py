@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq.device import choose_device, choose_precision
+from seq2seq.device import choose_device, choose_precision, too_old
 from seq2seq.errors import UserError
 from tests.cuda.device import Journal
 
@@ -66,3 +66,11 @@ def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
         choose_device("cuda")
     with pytest.raises(UserError, match=r"the GPU can't be used: .* or choose device cpu"):
         choose_device("auto", processes=2)
+
+
+def test_a_gpu_older_than_ampere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert too_old(CUDA) == too_old(torch.device("cpu")) == ""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
+    assert too_old(CUDA).startswith("Tesla T4 is older than NVIDIA's Ampere")
+    assert choose_precision("auto", CUDA) is torch.float32

@@ -197,3 +197,12 @@ def test_a_step_over_the_end_of_an_epoch_has_the_pairs_of_both(
                 assert source[: source.index(3)] == expected[epoch][pair][0]
                 seen.append(pair)
     assert sorted(seen) == sorted([*range(len(texts))] * 2)
+    # And in one batch, as a GPU has it.
+    ends = before[-1], after[0]
+    both = np.concatenate(ends)
+    for side in (0, 1):
+        ids, lengths = found.tokens(both)[side]
+        apart = [found.tokens(rows)[side] for rows in ends]
+        assert ids.tolist() == [token for own, _ in apart for token in own]
+        assert lengths.tolist() == [length for _, own in apart for length in own]
+        assert lengths.tolist() == found.lengths(both)[side].tolist()
