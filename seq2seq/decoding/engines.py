@@ -52,7 +52,7 @@ class NativeEngine:
         self.rounded: Callable[[int], int] = int
         """Rounds the number of sentences of a full batch."""
         self._turn: AbstractContextManager[object] = nullcontext()
-        buffers = None
+        buffers = graphs = None
         static = compute.on_gpu if kernels.static is None else kernels.static
         static = static and not models[0].config.modern_choices and glossary is None
         if static and type(search) is SearchConfig and workers == len(models) == 1:
@@ -60,7 +60,9 @@ class NativeEngine:
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(self.device) if kernels.graphs and compute.on_gpu else None
             self.beam_search = StaticSearch(buffers, graphs)
-        decoders = [use_translation_kernels(m, compute.dtype, kernels, buffers) for m in models]
+        decoders = [
+            use_translation_kernels(m, compute.dtype, kernels, buffers, graphs) for m in models
+        ]
         self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
 
     def search(

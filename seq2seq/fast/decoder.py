@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2seq.fast.graphs import Buffers
+from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import Pack, PackedAttention, PackedMatmul
 from seq2seq.model.config import Positions
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder, LayerCache
@@ -242,15 +242,31 @@ class StaticDecoder(FastIncrementalDecoder):
 
     layer_cache = StaticLayerCache
 
-    def __init__(self, model: Transformer, pack: Pack, buffers: Buffers) -> None:
+    def __init__(
+        self, model: Transformer, pack: Pack, buffers: Buffers, graphs: Graphs | None = None
+    ) -> None:
         super().__init__(model, pack)
-        self.buffers = buffers
+        self.buffers, self.graphs = buffers, graphs
+
+    def begin(self, source: Tensor) -> StaticCache:
+        """See `IncrementalDecoder.begin`; sources have few lengths, and their encoder graphs."""
+        padding = (0, -source.size(1) % MULTIPLE)
+        source = self.buffers.store("source", F.pad(source, padding, value=self.model.padding_id))
+        source_mask = self.model.source_mask(source)  # (B, 1, 1, S)
+
+        def encode() -> None:
+            mask = self.model.source_mask(source)
+            self.buffers.store("memory", self.model.encode(source, mask))
+
+        if self.graphs is None:
+            encode()
+        else:
+            self.graphs.run(("encode", self.buffers.version, source.shape), encode)
+        shape = (*source.shape, self.model.config.d_model)
+        return self.start(self.buffers.view("memory", shape), source_mask)
 
     def start(self, memory: Tensor, source_mask: Tensor) -> StaticCache:
-        """See `IncrementalDecoder.start`."""
-        padding = -memory.size(1) % MULTIPLE
-        memory = F.pad(memory, (0, 0, 0, padding))  # (B, S, D)
-        source_mask = F.pad(source_mask, (0, padding))  # (B, 1, 1, S)
+        """See `IncrementalDecoder.start`; the length of memory (B, S, D) is a multiple."""
         layers: list[LayerCache] = [
             self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
             for layer in self.layers

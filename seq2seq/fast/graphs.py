@@ -100,7 +100,11 @@ class Buffers:
                 block[: len(old)] = old
             self.blocks[name] = block
             self.version += 1
-        return self.blocks[name][:count].view(*shape)
+        return self.view(name, shape)
+
+    def view(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return the beginning of the block of a name, in a shape."""
+        return self.blocks[name][: math.prod(shape)].view(*shape)
 
     def store(self, name: str, x: Tensor) -> Tensor:
         """Copy a tensor from elsewhere into the block of a name."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from seq2seq.fast.decoder import FastIncrementalDecoder, StaticDecoder
-from seq2seq.fast.graphs import Buffers
+from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_matmul, plain_matmul
 from seq2seq.fast.rows import fused_attention
 from seq2seq.model.incremental import IncrementalDecoder, incremental_decoder
@@ -28,6 +28,7 @@ def use_translation_kernels(
     dtype: torch.dtype,
     kernels: TranslationKernels,
     buffers: Buffers | None = None,
+    graphs: Graphs | None = None,
 ) -> IncrementalDecoder:
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
@@ -41,7 +42,7 @@ def use_translation_kernels(
     if kernels.step or buffers is not None or pack is not plain_matmul:
         pack_linears(model, pack, fused_attention if on_gpu else attention)
     if buffers is not None:
-        return StaticDecoder(model, pack, buffers)
+        return StaticDecoder(model, pack, buffers, graphs)
     if kernels.step and not isinstance(model, ModernTransformer):
         return FastIncrementalDecoder(model, pack)
     return incremental_decoder(model)
