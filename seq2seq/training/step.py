@@ -209,7 +209,7 @@ class Updater:
         while True:
             parts = cut(largest, corpus.lengths(largest), self.most_tokens)
             try:
-                with self._memory_of_later_steps(), oom_as_user_error():
+                with oom_as_user_error(), self._memory_of_later_steps():
                     batch = self.forms.collate(max(parts, key=padded_tokens))
                     self.forms.run("begin", self.begin_gradient, batch)
                 break
