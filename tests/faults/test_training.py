@@ -5,7 +5,6 @@ import logging
 import multiprocessing
 import os
 import random
-import re
 import resource
 import signal
 import sys
