@@ -38,9 +38,8 @@ def projected_loss(
     """
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
-    chunk_rows = max(1, chunk_elements // weight.size(0))
-    if chunk_rows > 64:  # in few shapes
-        chunk_rows -= chunk_rows % 64
+    chunks = -(-len(states) * weight.size(0) // chunk_elements)
+    chunk_rows = max(1, -(-len(states) // max(1, chunks)))  # all about equal
     if torch.is_autocast_enabled(states.device.type):
         states = states.to(torch.get_autocast_dtype(states.device.type))
     loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.model.modern import ModernAttention, ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention, causal_mask
 
-# Up to this many elements of queries, float32 takes less time on a CPU than compiling for bf16.
+# Up to this many elements of queries, float32 takes less time than compiling for bf16.
 _SMALL = 2**19
 
 
@@ -241,6 +241,11 @@ class _Spread(Function):
         return gradient.index_select(0, ctx.grid.places), None  # type: ignore[attr-defined]
 
 
+def is_compiled_by_onednn(x: Tensor) -> bool:
+    """Return whether oneDNN compiles matmuls of x for AMX, which takes time for each new shape."""
+    return not x.is_cuda and x.dtype is torch.bfloat16 and torch.cpu._is_amx_tile_supported()
+
+
 class GridLayout:
     """Attention within padded sentences: on a CPU, and for what fused kernels can't do."""
 
@@ -260,7 +265,7 @@ class GridLayout:
     ) -> Tensor:
         """See `Layout.attend`."""
         dtype = query.dtype
-        if query.device.type == "cpu" and query.numel() <= _SMALL:
+        if is_compiled_by_onednn(query) and query.numel() <= _SMALL:
             dtype = torch.promote_types(dtype, torch.float32)
         form = fused_attention if query.is_cuda else attention
         with torch.autocast(query.device.type, enabled=False):

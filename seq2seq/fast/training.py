@@ -24,6 +24,7 @@ from seq2seq.fast.rows import (
     RowBatch,
     Shape,
     fused_attention,
+    is_compiled_by_onednn,
     pack,
     row_states,
 )
@@ -135,7 +136,8 @@ class FastForms(Forms):
         self.layout = choose_layout(model, compute, compiled=self.compiled)
         fused = self.layout is not GridLayout
         self.joins = fused
-        self.one_shape = fused or _is_compiled_by_onednn(compute)
+        like = torch.empty(0, dtype=compute.dtype, device=compute.device)
+        self.one_shape = fused or is_compiled_by_onednn(like)
         self.recordings = Graphs(compute.device) if fused and self.graphs else None
         self.shape: Shape | None = None
         self.share: Tensor | None = None
@@ -239,12 +241,3 @@ def choose_layout(model: Transformer, compute: Compute, *, compiled: bool) -> ty
     if compute.dtype is torch.bfloat16 and len(widths) == 1 and not max(widths) % 8:
         return VarlenLayout
     return GridLayout
-
-
-def _is_compiled_by_onednn(compute: Compute) -> bool:
-    """Return whether oneDNN compiles matmuls, which takes longer than they do in a new shape."""
-    return (
-        not compute.on_gpu
-        and compute.dtype is torch.bfloat16
-        and torch.cpu._is_amx_tile_supported()
-    )
