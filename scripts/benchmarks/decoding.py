@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,9 @@ def main() -> None:
     if device != "cpu":
         kernels, table = KERNELS_ON_A_GPU, ON_A_GPU
     systems = turns.select(parser, kernels if arguments.kernels else table, arguments.only)
+    if find_spec("ctranslate2") is None:
+        print("CTranslate2 is not installed: left out\n")
+        systems = [s for s in systems if "ctranslate2" not in (s.make, s.engine)]
     references = list(read_text_lines(arguments.reference))[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         trained = load_model(find_model(Path(arguments.model)))

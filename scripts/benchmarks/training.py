@@ -1,7 +1,7 @@
 """Measure the speed of a training step, compared with peers and with its matmuls alone.
 
-Every system trains the same model on the same batches. Each measurement runs in a process of its
-own, and the systems take turns:
+Every system trains the same model on the same batches, which it has not met before. Each
+measurement runs in a process of its own, and the systems take turns:
 
     python scripts/benchmarks/training.py --source train.en.gz --target train.de.gz
 
@@ -19,15 +19,17 @@ import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 import turns
 from torch.profiler import ProfilerActivity, profile
-from training_systems import SIZES, Step, Work, matmuls, ours, peer
+from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
@@ -66,8 +68,8 @@ ON_A_GPU = (
     System("matmuls alone, bf16", "matmuls", "bf16", True),
     System("torch.nn, bf16", "torch.nn", "bf16", True),
     System("Marian, bf16", "marian", "bf16", True),
-    System("torch.nn, bf16, compiled", "torch.nn", "bf16", True, compiled=True),
-    System("Marian, bf16, compiled", "marian", "bf16", True, compiled=True),
+    System("torch.nn compiled, bf16", "torch.nn", "bf16", True, compiled=True),
+    System("Marian compiled, bf16", "marian", "bf16", True, compiled=True),
     System("ours, fp32", "ours", "fp32", True),
     System("matmuls alone, fp32", "matmuls", "fp32", True),
 )
@@ -90,8 +92,8 @@ KERNELS_ON_A_GPU = (
 )
 
 
-def make_step(work: Work, system: System) -> Step:
-    """Make the step of a system, and set the process up for it."""
+def start(work: Work, system: System) -> Iterator[Measured]:
+    """Set the process up for a system, and do its steps, each on batches of its own."""
     if system.retains_memory:
         retain_freed_memory()
         keep_few_compiled_matmuls()
@@ -107,38 +109,38 @@ def make_step(work: Work, system: System) -> Step:
 
 
 def measure(work: Work, system: System) -> dict[str, float]:
-    """Warm up with one step, then measure seconds, tokens and peak memory of the others."""
-    step = make_step(work, system)
-    batching, steps = work.steps_of_batches()
-    lengths = sum(batching.corpus.lengths())
-    cuda = work.device.startswith("cuda")
-    # Run all steps once, since compilation and buffers depend on shapes.
-    for batches in steps if cuda or system.make == "matmuls" else steps[:1]:
-        step(batches)
+    """Warm up, then measure seconds, tokens and peak memory of steps on other batches."""
+    steps, cuda = start(work, system), work.device.startswith("cuda")
+    for _ in islice(steps, 5 if cuda else 1):  # compiled and recorded, on a GPU
+        pass
     if cuda:
         torch.cuda.synchronize(work.device)
     started = time.perf_counter()
-    for batches in steps[1:]:
-        step(batches)
+    done = list(islice(steps, work.steps))
     if cuda:
         torch.cuda.synchronize(work.device)
-    seconds = (time.perf_counter() - started) / (len(steps) - 1)
-    tokens = sum(int(lengths[indices].sum()) for batches in steps[1:] for indices in batches)
+    seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if cuda:
         peak = torch.cuda.max_memory_allocated(work.device)
-    return {"seconds": seconds, "tokens": tokens / (len(steps) - 1), "peak": peak}
+    tokens, rows, waited = (sum(column) for column in zip(*done, strict=True))
+    return {
+        "seconds": seconds / work.steps,
+        "tokens": tokens / work.steps,
+        "peak": peak,
+        "waited": waited / seconds,
+        "filled": 1.0 - tokens / rows,
+    }
 
 
 def print_profile(work: Work, system: System, rows: int) -> None:
     """Print the operations of a step that take most of its time."""
-    step, on_gpu = make_step(work, system), work.device.startswith("cuda")
-    _, steps = work.steps_of_batches()
-    for batches in steps:
-        step(batches)
+    steps, on_gpu = start(work, system), work.device.startswith("cuda")
+    for _ in islice(steps, 5 if on_gpu else 1):
+        pass
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=kinds) as profiler:
-        step(steps[-1])
+        next(steps)
         if on_gpu:
             torch.cuda.synchronize(work.device)
     by = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
@@ -173,8 +175,8 @@ def print_table(results: turns.Results[System], work: Work) -> None:
     }
     alone = {s.precision: measured for s, measured in median.items() if s.make == "matmuls"}
     print(
-        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization |\n"
-        "|---|---|---|---|---|---|---|"
+        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization | waiting |"
+        " filled up |\n|---|---|---|---|---|---|---|---|---|"
     )
     corpus = EncodedCorpus(work.corpus)
     lengths = [float(side.mean()) for side in corpus.lengths()]
@@ -194,9 +196,10 @@ def print_table(results: turns.Results[System], work: Work) -> None:
             efficiency = f"{alone[system.precision]['seconds'] / seconds:.2f}"
         print(
             f"| {system.name} | {measured['tokens'] / seconds:,.0f} |"
-            f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.3f} |"
+            f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.4f} |"
             f" {measured['peak'] / 2**30:.1f} | {efficiency} |"
-            f" {flops / seconds / peak[system.precision]:.2f} |"
+            f" {flops / seconds / peak[system.precision]:.2f} | {measured['waited']:.1%} |"
+            f" {measured['filled']:.1%} |"
         )
     print(
         f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"

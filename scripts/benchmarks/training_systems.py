@@ -1,9 +1,11 @@
 """The steps that `training.py` compares: ours, a peer's in a plain loop, and the matmuls alone."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, count, islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +15,13 @@ from seq2seq.data.batching import Batch, Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.device import Compute
+from seq2seq.fast.training import FastForms
 from seq2seq.model import TransformerConfig
 from seq2seq.model.transformer import sinusoids
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.forms import Forms
-from seq2seq.training.trainer import ReadyStep, Trainer
+from seq2seq.training.trainer import Trainer
 
 SMOOTHING = 0.1
 SIZES = {
@@ -27,8 +30,15 @@ SIZES = {
     "big": {"num_layers": 6, "d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
 }
 
-Step = Callable[[list[Any]], None]
-"""Updates a model by some micro-batches."""
+
+class Measured(NamedTuple):
+    """What a step that is done had."""
+
+    tokens: int
+    rows: int
+    """With those that fill up."""
+    waited: float
+    """Seconds in which it waited for data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,38 +67,34 @@ class Work:
             label_smoothing=SMOOTHING,
         )
 
-    def steps_of_batches(self) -> tuple[Batching, list[list[Any]]]:
-        """Return the micro-batches of each step; the first step is for warm-up."""
-        training = self.training()
-        batching = training.batching(EncodedCorpus(self.corpus), seed=1)
-        epoch, parts = batching.epoch(0), training.micro_batches()
-        count = self.steps + 1
-        batches = (epoch * math.ceil(count * parts / len(epoch)))[: count * parts]
-        return batching, [batches[i : i + parts] for i in range(0, len(batches), parts)]
+    def batching(self) -> Batching:
+        """Divide the corpus into micro-batches."""
+        return self.training().batching(EncodedCorpus(self.corpus), seed=1)
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Yield the micro-batches of one step after the other."""
+        batching, parts = self.batching(), self.training().micro_batches()
+        stream = chain.from_iterable(map(batching.epoch, count()))
+        while True:
+            yield list(islice(stream, parts))
 
 
-def ours(work: Work, dtype: torch.dtype, forms: Forms) -> Step:
-    """Make the step of `seq2seq train` with some fast forms."""
+def ours(work: Work, dtype: torch.dtype, forms: Forms) -> Iterator[Measured]:
+    """Do the steps of `seq2seq train`."""
     compute = Compute(torch.device(work.device), dtype)
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(compute.device)
-    batching, _ = work.steps_of_batches()
-    trainer = Trainer(
-        model,
-        batching,
-        work.training(),
-        compute=compute,
-        seed=1,
-        forms=forms,
-    )
-    if compute.on_gpu:
-        trainer.fit_memory()
-
-    def step(batches: list[Any]) -> None:
-        trainer.start_update(ReadyStep(trainer.updater.collate(batches), 0, 0))
-        trainer.read_updates(leave=trainer.updater.max_in_flight)
-
-    return step
+    batching = work.batching()
+    trainer = Trainer(model, batching, work.training(), compute=compute, seed=1, forms=forms)
+    trainer.fit_memory()
+    with closing(trainer.steps()) as steps:
+        for step in steps:
+            trainer.start_update(step)
+            trainer.read_updates(leave=trainer.updater.max_in_flight)
+            tokens = step.batches.source_tokens + step.batches.target_tokens
+            shape = forms.shape if isinstance(forms, FastForms) else None
+            rows = sum(shape.rows) * len(step.batches.batches) if shape else tokens
+            yield Measured(tokens, rows, step.waited)
 
 
 class TorchTransformer(nn.Module):
@@ -168,8 +174,10 @@ class Marian(nn.Module):
         return logits
 
 
-def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -> Step:
-    """Make the step of a plain loop with a peer's model."""
+def peer(
+    work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False
+) -> Iterator[Measured]:
+    """Do the steps of a plain loop with a peer's model."""
     compute = Compute(torch.device(work.device), dtype)
     model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
     model.to(compute.device).train()
@@ -178,7 +186,7 @@ def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -
     )
     if compiled:
         model.compile(dynamic=True)
-    batching, _ = work.steps_of_batches()
+    batching = work.batching()
 
     def loss_of(batch: Batch) -> Tensor:
         with compute.autocast():
@@ -190,15 +198,20 @@ def peer(work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False) -
                 label_smoothing=SMOOTHING,
             )
 
-    def step(batches: list[Any]) -> None:
+    for batches in work.batches():
         optimizer.zero_grad()
         for indices in batches:
             loss = loss_of(batching.collate(indices).to(compute.device)) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             loss.item()
         optimizer.step()
+        yield unpadded(batching.corpus, batches)
 
-    return step
+
+def unpadded(corpus: EncodedCorpus, batches: list[Any]) -> Measured:
+    """Count the tokens of a step."""
+    tokens = sum(int(side.sum()) for indices in batches for side in corpus.lengths(indices))
+    return Measured(tokens, tokens, 0.0)
 
 
 def matmul_shapes(
@@ -230,31 +243,30 @@ def matmul_shapes(
         yield (heads, rows, columns, config.value_width), layers
 
 
-def matmuls(work: Work, dtype: torch.dtype) -> Step:
+def matmuls(work: Work, dtype: torch.dtype) -> Iterator[Measured]:
     """The matmuls of a step and nothing else: forward, and both of backward.
 
     Rows are tokens without padding; only attention is counted over padded sentences.
     """
     device, corpus = torch.device(work.device), EncodedCorpus(work.corpus)
-    buffers: dict[tuple[str, int, int, int], Tensor] = {}
+    blocks: dict[str, Tensor] = {}
 
     def buffer(role: str, batch: int, rows: int, columns: int) -> Tensor:
-        key = (role, batch, rows, columns)
-        if key not in buffers:
-            shape = (rows, columns) if batch == 1 else (batch, rows, columns)
-            buffers[key] = torch.randn(shape, device=device).to(dtype)
-        return buffers[key]
+        size = batch * rows * columns
+        if role not in blocks or len(blocks[role]) < size:
+            blocks[role] = torch.randn(size, device=device).to(dtype)
+        shape = (rows, columns) if batch == 1 else (batch, rows, columns)
+        return blocks[role][:size].view(shape)
 
-    def step(batches: list[Any]) -> None:
+    for batches in work.batches():
         for indices in batches:
-            for (batch, rows, inner, columns), count in matmul_shapes(work, corpus, indices):
+            for (batch, rows, inner, columns), times in matmul_shapes(work, corpus, indices):
                 x, weight = buffer("x", batch, rows, inner), buffer("weight", batch, columns, inner)
                 y, gradient = buffer("y", batch, rows, columns), buffer("dy", batch, rows, columns)
                 x_gradient = buffer("dx", batch, rows, inner)
                 weight_gradient = buffer("dw", batch, columns, inner)
-                for _ in range(count):
+                for _ in range(times):
                     torch.matmul(x, weight.mT, out=y)
                     torch.matmul(gradient, weight, out=x_gradient)
                     torch.matmul(gradient.mT, x, out=weight_gradient)
-
-    return step
+        yield unpadded(corpus, batches)
