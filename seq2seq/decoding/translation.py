@@ -229,6 +229,8 @@ def _digits(text: str) -> list[int]:
 
 def repeats(pieces: list[str]) -> bool:
     """Return whether the same one to eight pieces occur four times in a row."""
+    if len(pieces) - len(set(pieces)) < 3:  # as in most lines
+        return False
     for size in range(1, min(8, len(pieces) // 4) + 1):
         run = 0
         for i in range(size, len(pieces)):
