@@ -152,12 +152,14 @@ WARNINGS = {
     "source_split": "sources split",
     "source_truncated": "sources too long, whose ends were skipped",
     "unknown": "source pieces unknown to the tokenizer",
+    "placeholders": "texts left as they were, to keep placeholders",
 }
 """Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
 _TERMS = {"missing_terms": "terms not translated as the glossary says"}
 # The words of these names where the count is 1
 _OF_ONE = {
     "outputs": "output", "sources": "source", "pieces": "piece", "terms": "term", "their": "its",
+    "texts": "text", "they": "it",
     "ends": "end", "were": "was", "repeat": "repeats", "themselves": "itself",
 }  # fmt: skip
 
@@ -177,6 +179,7 @@ class OutputWarnings:
     source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
     missing_terms: int = 0  # terms of the glossary that were not translated as given
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
+    placeholders: int = 0  # texts of documents that stayed as they were, to keep `%s` and `{name}`
     first_lines: dict[str, int] = field(default_factory=dict)
     """The first line of each count, of those that have numbers."""
 

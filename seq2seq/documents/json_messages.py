@@ -16,11 +16,11 @@ from seq2seq.errors import UserError
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*+:)?|[{}\[\]]')
 _ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\.")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-# i18next's $t(key); @:key, {'@'} and { name } of Vue; $NAME$ of browser extensions; $1 of
-# MediaWiki; :name of Laravel
+# ICU's '{'name'}'; i18next's $t(key); @:key, {'@'} and { name } of Vue; $NAME$ of browser
+# extensions; $1 of MediaWiki; :name of Laravel
 _JSON = replace(
     PLAIN,
-    arguments=rf"{PLAIN.arguments}|\$t\([^()]*+\)|@(?:\.\w+)?:(?:\w[\w.-]*|\([^()]*+\))"
+    arguments=rf"{PLAIN.arguments}|'\{{'\w+'\}}'|\$t\([^()]*+\)|@(?:\.\w+)?:(?:\w[\w.-]*|\([^()]*+\))"
     r"|\{'[^']*'\}|(?<!\{)\{\s++\w+\s++\}(?!\})|\$\w+\$|\$[1-4](?![\d.,]*\d)|(?<![\w:]):[A-Za-z]\w++:?",
 )
 _MESSAGE_KEYS = ("message", "defaultMessage")

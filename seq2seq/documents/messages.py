@@ -19,10 +19,12 @@ _KEY = re.compile(
 )
 # {0}, {count, number} and {0,choice,0#none|1#one {1}}
 _ARGUMENT = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
-# %s, %-5.2f, %1$@, %(name)s, %<name>s and %{name}
+# Braces that are text: '{' and '{name}'
+_QUOTED = r"'[{}][^']*'"
+# %s, %-5.2f, %1$@, %(name)s, %<name>s and %{name}; a percent sign stays with its number
 _DIRECTIVE = (
     r"%(?:\d+[$:])?(?:\([^()]*+\)|<\w+>)?[-+ #0']*+(?:\*|\d+)?(?:\.(?:\*|\d*))?"
-    r"(?:hh|ll|[hlLqjzt])?[A-Za-z@]|%\{\w+\}|%(?:\d+\$)?#@\w+@"
+    r"(?:hh|ll|[hlLqjzt])?[A-Za-z@](?:%%)?|%\{\w+\}|%(?:\d+\$)?#@\w+@"
 )
 # A number in the branches of ICU's plurals, with the ending of an English ordinal
 HASH = r"(?<![A-Za-z\d#])#(?:st|nd|rd|th)?(?![A-Za-z\d#])"
@@ -43,8 +45,8 @@ class Syntax:
     """What stands for a character that would mean something else, and that character."""
 
 
-# ${count > 1 ? 'dogs' : 'dog'} of Java's expression language
-PLAIN = Syntax(r"""\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
+# ${count > 1 ? 'dogs' : 'dog'} of Java's expression language; %<name>s, which is no tag
+PLAIN = Syntax(r"""%<\w{3,}>\w*|\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
 """No way of formatting is known: other placeholders are found later."""
 PRINTF = Syntax(_DIRECTIVE, lambda text: text.replace("%", "%%"), {"%%": "%"})
 """`%s` and `%(count)d`; `%%` is a percent sign."""
@@ -59,7 +61,7 @@ JAVA = Syntax(
 )
 """Java's MessageFormat: `{0}`; `''` is an apostrophe."""
 WITHOUT_BRANCHES = Syntax(
-    _ARGUMENT,
+    rf"{_QUOTED}|{_ARGUMENT}",
     escape=lambda text: re.sub(
         # An apostrophe before a brace would make it text, to some readers and not to others.
         r"'(?=[{}#|]|\Z)",
@@ -70,7 +72,7 @@ WITHOUT_BRANCHES = Syntax(
 )
 """`{name}` of ICU, with or without apostrophes that quote; `#` is text."""
 ICU = Syntax(
-    rf"{_ARGUMENT}|{HASH}",
+    rf"{_QUOTED}|{_ARGUMENT}|{HASH}",
     escape=lambda text: WITHOUT_BRANCHES.escape(text).replace("#", "\uff03"),
     characters=WITHOUT_BRANCHES.characters,
 )

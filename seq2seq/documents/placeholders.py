@@ -24,12 +24,16 @@ _FOUND = re.compile(
     | [$%\#]?\{ [\w.:$-]* \}            # {name}, ${x}, %{x}, #{x}
     | \{ \w+ , \s* \w+ (?:,[^{}\n]*)? \}  # {n, number}, {day, date, ::yMMMd}
     | %arg\b | % (?:\d+\$)? \#@\w+@     # %#@dogs@ of Apple
-    | (?<!\d) %
-      (?: \w+%                          # %count%
-      | L?\d{1,2} (?!\w|\$|:[a-z]\b)    # %1 of Qt
-      | (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]* \d* (?:\.\d+)?
-        (?:hh?|ll?|[qjzt])? [a-zA-Z@] (?![^\W_])
-      )
+    | (?a: (?<![\w.%/-]) [\w./-]* [_/] %[sd] (?:[_./-][\w-]*\w)* )  # dog_%s.txt
+    | %L?\d{1,2} (?!\w|\$|\.\d|:[a-z]\b)  # %1 of Qt
+    # %s, %-5.2f, %1$@, %(name)s, %<name>s and %count%, with the letters and signs that touch them:
+    # whoever reads them, nothing is lost
+    | (?<!\d)
+      (?: %+ (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]* (?:\*|\d*) (?:\.(?:\*|\d*))?
+        [a-zA-Z@] (?a:\w*)
+      )+ %{0,2}
+    | (?<=\d) %[sd@] (?![^\W_])
+    | '\{[^{}'\n]*' (?:\w+ '\}')?       # '{'name'}', braces that are text for ICU
     | (?<![\w$@.]) [$@] [A-Za-z_]\w*    # $name, @name
     | (?<=[\s'"`(|,=\[]) (?<!--\s) --[a-z][\w-]++ (?:=[A-Z]+)?  # --option=WORD
     | \(\* [\w.*;,\ ]* \)               # (*.png *.jpg)
@@ -143,6 +147,29 @@ def in_order(text: Text, source: Text) -> Text:
     """Put placeholders whose order has a meaning into that of the source."""
     waiting = filter(is_unnumbered, source)
     return tuple(next(waiting) if is_unnumbered(part) else part for part in text)
+
+
+def read_by_programs(text: Text) -> list[str]:
+    """List the placeholders that a program would find, such as `%s` and `{name}`."""
+    parts = find_placeholders(as_strings(text))
+    raws = (part.raw for part in parts if isinstance(part, Found) and part.kind == "word")
+    return sorted(raw for raw in raws if "%" in raw or "{" in raw)
+
+
+def without_new_quotes(text: Text, source: Text) -> Text:
+    """Write an apostrophe before `{name}` so that it quotes no brace for ICU: `d’{name}`."""
+    if any(_is_quoted(*pair) for pair in pairwise(source)):
+        return text
+    parts = list(text)
+    for i, (before, mark) in enumerate(pairwise(text)):
+        if isinstance(before, str) and _is_quoted(before, mark):
+            parts[i] = f"{before[:-1]}\u2019"
+    return tuple(parts)
+
+
+def _is_quoted(before: str | Mark, mark: str | Mark) -> bool:
+    braces = isinstance(mark, Mark) and mark.raw.startswith("{")
+    return braces and isinstance(before, str) and before.endswith("'")
 
 
 def divide(text: Text) -> Iterator[Text | str | Mark]:

@@ -14,6 +14,8 @@ from seq2seq.documents.placeholders import (
     find_placeholders,
     in_order,
     is_unnumbered,
+    read_by_programs,
+    without_new_quotes,
 )
 from seq2seq.documents.placement import Link, place
 from seq2seq.documents.shown import show
@@ -46,6 +48,8 @@ class Plan:
         self._asked = list(range(len(self._pieces)))
         self.translations = [Translation([])] * len(self._pieces)
         """Those of `lines`."""
+        self.kept = 0
+        """Texts that `place` left as they were, since their placeholders would not be the same."""
 
     @property
     def lines(self) -> list[str]:
@@ -97,7 +101,12 @@ class Plan:
             links = _links(next(waiting)) if self._needs_links(i) else []
             target = self._target(i, rank)
             if target.strip() and target != shown.line:
-                placed[i] = in_order(place(shown, target, links), self._pieces[i])
+                source = self._pieces[i]
+                text = without_new_quotes(in_order(place(shown, target, links), source), source)
+                if read_by_programs(text) == read_by_programs(source):
+                    placed[i] = text
+                else:
+                    self.kept += 1
         return [
             as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))
             for layout in self._layouts
@@ -136,4 +145,6 @@ def translate_file(
     warnings = OutputWarnings()
     for line, translation in zip(plan.lines, plan.translations, strict=True):
         warnings.count(line, translation)
-    return file.join(plan.place(alignments)), warnings
+    placed = plan.place(alignments)
+    warnings.placeholders = plan.kept
+    return file.join(placed), warnings

@@ -68,7 +68,7 @@ msgstr "Fertig"
 
 def test_empty_entries_are_filled_and_become_fuzzy() -> None:
     document = read_po(PO, LANGUAGES)
-    assert strings(document) == ['%d% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
+    assert strings(document) == ['%d%% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
     assert document.join([None] * 4) == PO
     assert 'msgstr "5 %%\\n"' in document.join([("5 %",), None, None, None])
     filled = document.join(document.texts)
