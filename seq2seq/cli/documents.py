@@ -1,6 +1,9 @@
 """`seq2seq translate` for documents: one, or a folder of them."""
 
 import argparse
+import hashlib
+import io
+import json
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +21,12 @@ if TYPE_CHECKING:
     from seq2seq.documents.document import Languages
 
 _UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
-_FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "resume", "scores")
+_FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "scores")
 _MAX_BYTES = 2**28
+INCOMPLETE = 3
+"""The exit code if a folder has documents that can't be translated."""
+# In the folder of the translations: the sums of each document and its translation.
+_TRANSLATED = ".translated.json"
 
 
 def document_format(arguments: argparse.Namespace) -> str:
@@ -52,40 +59,54 @@ def document_format(arguments: argparse.Namespace) -> str:
 
 def check_options(arguments: argparse.Namespace) -> None:
     """Refuse options that are for lines; sentences are translated one by one."""
-    for name in _FOR_LINES:
+    is_folder = Path(arguments.input).expanduser().is_dir()
+    for name in _FOR_LINES if is_folder else (*_FOR_LINES, "resume"):
         if getattr(arguments, name) not in (None, False):
             raise UsageError(f"--{name} is for lines of text: remove it, or add --format txt")
     arguments.sentences = True
 
 
 def translate_documents(
-    arguments: argparse.Namespace, translator: "Translator", chosen: str, bar: "tqdm[NoReturn]"
-) -> "OutputWarnings":
-    """Translate a document of the format `chosen`, or if that is empty, a folder."""
+    arguments: argparse.Namespace,
+    translator: "Translator",
+    chosen: str,
+    made_by: str,
+    bar: "tqdm[NoReturn]",
+) -> "tuple[OutputWarnings, bool]":
+    """Translate a document of the format `chosen`, or if that is empty, a folder.
+
+    Returns what to check, and whether all documents were translated.
+    """
     translate = partial(_translate, arguments, translator, bar)
     if not chosen:
-        return _translate_folder(arguments, translate)
+        return _translate_folder(arguments, translate, made_by)
     with open_input(arguments.input) as source:
         content, warnings = translate(file_name(arguments.input), source, chosen)
     with open_output(arguments.output) as output:
         output.write(content)
         output.flush()
-    return warnings
+    return warnings, True
 
 
 def _translate_folder(
     arguments: argparse.Namespace,
     translate: "Callable[[str, BinaryIO, str], tuple[bytes, OutputWarnings]]",
-) -> "OutputWarnings":
-    """Translate the documents in a folder and its folders, and copy all other files."""
+    made_by: str,
+) -> "tuple[OutputWarnings, bool]":
+    """Translate the documents in a folder and its folders, and copy all other files.
+
+    What was translated before, by the same model and options, is kept.
+    """
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.documents.formats import find_format
     from seq2seq.files.atomic import write_file
 
     folder, output = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
-    warnings, translated, copied, refused = OutputWarnings(), 0, 0, 0
+    earlier = _read_sums(output)
+    warnings, translated, kept, copied, refused = OutputWarnings(), 0, 0, 0, list[str]()
     for path in sorted(folder.rglob("*")):
-        target = output / path.relative_to(folder)
+        name = path.relative_to(folder)
+        target = output / name
         if path.is_dir() and not path.is_symlink():
             target.mkdir(parents=True, exist_ok=True)
             continue
@@ -93,9 +114,18 @@ def _translate_folder(
         try:
             if chosen:
                 with path.open("rb") as source:
-                    content, its = translate(str(path), source, chosen)
+                    content = source.read(_MAX_BYTES + 1)
+                source_sum = _sum(made_by.encode() + content)
+                before = earlier.get(str(name))
+                if before and before[0] == source_sum and before[1] == _sum_of_file(target):
+                    kept += 1
+                    continue
+                content, its = translate(str(path), io.BytesIO(content), chosen)
                 write_file(target, content)
                 shutil.copymode(path, target)
+                earlier[str(name)] = source_sum, _sum(content)
+                write_file(output / _TRANSLATED, json.dumps(earlier).encode())
+                its.first = {kind: f"{name}, {where}" for kind, where in its.first.items()}
                 warnings += its
                 translated += 1
                 continue
@@ -103,14 +133,37 @@ def _translate_folder(
                 raise UserError(f"{path}: documents of {path.suffix} can't be translated")
         except UserError as error:
             report(f"{error}; copied as it is")
-            refused += 1
+            refused.append(str(name))
+        target.unlink(missing_ok=True)
         shutil.copy2(path, target, follow_symlinks=False)
         copied += 1
     report(
-        f"documents: {translated:,} translated; files: {copied:,} copied as they are, of them"
-        f" {refused:,} documents that can't be translated"
+        f"documents: {translated:,} translated, {kept:,} kept; files: {copied:,} copied as they are"
     )
-    return warnings
+    if refused:
+        more = f" and {len(refused) - 20:,} more" if len(refused) > 20 else ""
+        report(f"not translated: {', '.join(refused[:20])}{more}")
+    return warnings, not refused
+
+
+def _read_sums(output: Path) -> dict[str, tuple[str, str]]:
+    from seq2seq.files.strict import parse_json, read_regular_file
+
+    path = output / _TRANSLATED
+    if not path.exists():
+        return {}
+    sums: dict[str, tuple[str, str]] = parse_json(
+        path, read_regular_file(path, _MAX_BYTES), dict[str, tuple[str, str]]
+    )
+    return sums
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sum_of_file(path: Path) -> str:
+    return _sum(path.read_bytes()) if path.is_file() else ""
 
 
 def check_folders(arguments: argparse.Namespace) -> None:
@@ -121,8 +174,12 @@ def check_folders(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{arguments.input}: is a folder: give another for its translation: -o")
     if output == folder or folder in output.parents:
         raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{arguments.output}: is not an empty folder: choose a new one")
+    begun = arguments.resume and (output / _TRANSLATED).exists()
+    if output.exists() and not begun and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(
+            f"{arguments.output}: is not an empty folder: choose a new one, or add --resume if it"
+            " has earlier translations of this folder"
+        )
     output.mkdir(parents=True, exist_ok=True)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import io
+import json
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from seq2seq import __version__
 from seq2seq.cli.documents import (
+    INCOMPLETE,
     check_folders,
     check_options,
     document_format,
@@ -169,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--nbest writes the scores already: remove --scores")
     arguments.scores |= arguments.nbest is not None
     if arguments.resume and (arguments.output == "-" or arguments.interactive):
-        raise UsageError("--resume continues a file: add -o FILE, and remove --interactive")
+        raise UsageError("--resume continues a file or folder: add -o, and remove --interactive")
     if arguments.resume and arguments.alignments is not None:
         raise UsageError("--resume continues one file: remove --alignments")
     rank, size = rank_and_size()
@@ -207,9 +209,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
     translator = load_translator(arguments)
     with _progress_bar(arguments, " texts", hidden=False) as bar:
-        warnings = translate_documents(arguments, translator, chosen, bar)
+        made_by = json.dumps(_made_by(arguments, translator), sort_keys=True)
+        warnings, complete = translate_documents(arguments, translator, chosen, made_by, bar)
     report(str(warnings))
-    return 0
+    return 0 if complete else INCOMPLETE
 
 
 def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_one: bool) -> int:
@@ -357,7 +360,7 @@ def _chunk_output(
     for number, (line, translation) in enumerate(pairs, chunk.first_line):
         end = "\r\n" if line.endswith("\r") else "\n"
         written.append(_format(number - 1, translation, arguments, end))
-        warnings.count(line, translation, number)
+        warnings.count(line, translation, f"line {number:,}")
     if arguments.alignments is not None:
         links = [f"{found}\n" for found in translator.alignments(chunk.lines, translations)]
     return ChunkOutput("".join(written).encode(), "".join(links).encode(), warnings)

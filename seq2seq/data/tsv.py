@@ -37,7 +37,7 @@ def tsv_form(path: str) -> TsvForm:
     """Find how a file is read, from the whole of it."""
     with closing(read_text_lines(path)) as lines:
         first = next(lines, "")
-    return TsvForm(is_quoted(path), first if _is_header(first) else "")
+    return TsvForm(is_quoted(path), first if is_header(first) else "")
 
 
 def is_quoted(path: str) -> bool:
@@ -73,7 +73,8 @@ def read_rows(path: str, form: TsvForm) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{path}:{number + 1}: {error}") from None
 
 
-def _is_header(line: str) -> bool:
+def is_header(line: str) -> bool:
+    """Tell whether the two columns of a line name two languages."""
     cells = [re.findall(r"[^\W_]+", cell) for cell in line.casefold().split("\t")]
     return (
         len(cells) == 2

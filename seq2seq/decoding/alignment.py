@@ -74,6 +74,20 @@ class Alignment:
         links = [(i, i) for i in range(len(spans))]
         return cls(text, text, spans, spans, links, links)
 
+    def link(self, span: Span, target_span: Span) -> None:
+        """Link the pieces within a part of the source to those within one of the translation."""
+        inside, target_inside = (
+            [number for number, (start, end) in enumerate(spans) if first <= start and end <= last]
+            for spans, (first, last) in (
+                (self.source_spans, span),
+                (self.target_spans, target_span),
+            )
+        )
+        for links in (self.pieces, self.mutual):
+            links[:] = [(i, j) for i, j in links if i not in inside and j not in target_inside]
+            links += [(i, j) for i in inside for j in target_inside]
+            links.sort(key=lambda link: link[1])
+
     def add(self, part: "Alignment", start: int, target_start: int) -> None:
         """Add the links of a part, given where it begins in source and target."""
         first, first_target = len(self.source_spans), len(self.target_spans)

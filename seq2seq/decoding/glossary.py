@@ -3,15 +3,20 @@
 `constrained_search.py` writes the terms; here they are read, found, and looked for in the output.
 """
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from seq2seq.data.lines import read_text_lines
+from seq2seq.data.processor import Span
 from seq2seq.data.tokenizer import START_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.data.tsv import is_header
 from seq2seq.errors import UserError
+
+logger = logging.getLogger("seq2seq")
 
 # Scripts without spaces between words: Thai, Burmese, Khmer, Chinese, ...
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff"
@@ -94,15 +99,31 @@ class Glossary:
                     break
         return found
 
+    def pairs(self, source: str, translation: str) -> Iterator[tuple[Span, Span]]:
+        """Yield where a term and its translation stand, of the terms that stand there once."""
+        for term in set(self.find(source)):
+            spans = [
+                [one.span() for one in re.finditer(re.escape(words), text, flags)]
+                for words, text, flags in (
+                    (term.source, source, re.IGNORECASE),
+                    (term.target, translation, re.NOFLAG),
+                )
+            ]
+            if all(len(places) == 1 for places in spans):
+                yield spans[0][0], spans[1][0]
+
 
 def read_glossary(path: str | Path) -> dict[str, str]:
     """Read a glossary: on each line a term, a tab, and its translation.
 
-    Blank lines, and comments, which begin with `#`, are skipped.
+    Blank lines, comments, which begin with `#`, and a first line that names languages are skipped.
     """
     terms: dict[str, str] = {}
     for number, line in enumerate(read_text_lines(path), start=1):
         if not line.strip() or line.startswith("#"):
+            continue
+        if number == 1 and is_header(line):
+            logger.info(f"{path}: the first line, which names languages, is no term")
             continue
         source, *targets = (" ".join(column.split()) for column in line.split("\t"))
         if len(targets) != 1 or not source or not targets[0]:

@@ -180,11 +180,11 @@ class OutputWarnings:
     missing_terms: int = 0  # terms of the glossary that were not translated as given
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
     placeholders: int = 0  # texts of documents that stayed as they were, to keep `%s` and `{name}`
-    first_lines: dict[str, int] = field(default_factory=dict)
-    """The first line of each count, of those that have numbers."""
+    first: dict[str, str] = field(default_factory=dict)
+    """Where the first of each count is, such as `line 17`."""
 
-    def count(self, source: str, translation: Translation, number: int | None = None) -> None:
-        """Count one line, which may have a number, and its translation."""
+    def count(self, source: str, translation: Translation, where: str = "") -> None:
+        """Count one line and its translation, and note where it is, if that is known."""
         before = vars(self).copy()
         text = source.strip()
         self.lines += 1
@@ -200,25 +200,24 @@ class OutputWarnings:
             self.repeating += repeats(best.pieces)
             self.output_truncated += best.truncated
             self.other_numbers += bool(best.pieces) and _digits(text) != _digits(best.text)
-        if number is not None:
+        if where:
             for name, count in before.items():
                 if getattr(self, name) != count:
-                    self.first_lines.setdefault(name, number)
+                    self.first.setdefault(name, where)
 
     def __add__(self, later: "OutputWarnings") -> "OutputWarnings":
         """Return the counts of these lines and of later ones."""
-        counts = vars(self) | {"first_lines": later.first_lines | self.first_lines}
-        for name in counts.keys() - {"first_lines"}:
+        counts = vars(self) | {"first": later.first | self.first}
+        for name in counts.keys() - {"first"}:
             counts[name] += getattr(later, name)
         return OutputWarnings(**counts)
 
     def __str__(self) -> str:
-        """Return the counts above 0, on one line, with the first line of each that has one."""
+        """Return the counts above 0, on one line, each with the first place that is known."""
         counts = []
         for name, meaning in (WARNINGS | _TERMS).items():
             if count := getattr(self, name):
-                first = self.first_lines.get(name)
-                where = "" if first is None else f" (first: line {first:,})"
+                where = f" (first: {self.first[name]})" if name in self.first else ""
                 if count == 1:
                     meaning = re.sub(r"\w+", lambda word: _OF_ONE.get(word[0], word[0]), meaning)
                 counts.append(f"{count:,} {meaning}{where}")

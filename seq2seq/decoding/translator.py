@@ -324,6 +324,10 @@ class Translator:
         )
         for (line, span, target_span), part in zip(parts, found, strict=True):
             line.add(part, span[0], target_span[0])
+        if self.glossary is not None:
+            for line in whole:
+                for span, target_span in self.glossary.pairs(line.source, line.target):
+                    line.link(span, target_span)
         return whole
 
     def _align(self, pairs: list[tuple[str, str]]) -> list[Alignment]:

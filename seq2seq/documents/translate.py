@@ -143,8 +143,10 @@ def translate_file(
     pairs = plan.pairs()
     alignments = translator.alignments([line for line, _ in pairs], [text for _, text in pairs])
     warnings = OutputWarnings()
-    for line, translation in zip(plan.lines, plan.translations, strict=True):
-        warnings.count(line, translation)
+    for number, (line, translation) in enumerate(
+        zip(plan.lines, plan.translations, strict=True), start=1
+    ):
+        warnings.count(line, translation, f"text {number:,}")
     placed = plan.place(alignments)
     warnings.placeholders = plan.kept
     return file.join(placed), warnings

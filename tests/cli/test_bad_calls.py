@@ -37,7 +37,7 @@ CALLS = [
     ("translate --model {model} -i {film} --format pdf", 2, "pdf: choose one of arb, ass, docx"),
     ("translate --model {model} -i {film} -o x.vtt", 2, "is .srt, as the document: name it so"),
     ("translate --model {model} -i {text} --resume --alignments x -o y", 2, "remove --alignments"),
-    ("translate --model {model} -i {text} --resume -o -", 2, "--resume continues a file: add -o"),
+    ("translate --model {model} -i {text} --resume -o -", 2, "--resume continues a file or folder"),
     ("translate --model {model} -i {text} --resume -o /dev/null", 1, "needs a file as output"),
     ("{serve} --model {model} --glossary {text}", 2, "give one --model"),
     ("{serve} --port 70000", 2, "--port 70000: must be from 0 to 65535"),

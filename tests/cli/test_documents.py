@@ -53,9 +53,9 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
         (folder / name).write_bytes(content)
     (folder / "link.html").symlink_to("a.html")
     result = seq2seq("translate", "--model", model, "-i", folder, "-o", output)
-    assert result.code == 0
+    assert result.code == 3
     found = {str(p.relative_to(output)): p.read_bytes() for p in output.rglob("*") if p.is_file()}
-    assert found.keys() == {*files, "link.html"}
+    assert found.keys() == {*files, "link.html", ".translated.json"}
     assert {name for name, content in found.items() if content == files.get(name)} == {
         "c.css", "d.pdf", "sub/bad.srt", "latin.md"
     }  # fmt: skip
@@ -63,7 +63,8 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     assert (output / "link.html").is_symlink()
     for reason in ("d.pdf: documents of .pdf", "bad.srt: no subtitle", "latin.md: the file is not"):
         assert reason in result.err
-    assert "documents: 2 translated; files: 5 copied as they are, of them 3 documents" in result.err
+    assert "documents: 2 translated, 0 kept; files: 5 copied as they are" in result.err
+    assert "not translated: d.pdf, latin.md, sub/bad.srt\n" in result.err
     # and nothing is written over
     before = sorted(tmp_path.rglob("*"))
     for target, reason in ((output, "not an empty folder"), (folder / "x", "is in the folder")):
@@ -72,6 +73,42 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
         assert reason in result.err
     assert seq2seq("translate", "--model", model, "-i", folder).code == 2
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_is_continued_and_brought_up_to_date(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder, output = tmp_path / "site", tmp_path / "site.de"
+    folder.mkdir()
+    for name in "abcd":
+        (folder / f"{name}.txt").write_text(f"A man {name}.\n")
+    words = ("translate", "--model", model, "-i", folder, "-o", output)
+    assert seq2seq(*words).code == 0
+    whole = {path.name: path.read_bytes() for path in output.iterdir()}
+    assert "4 kept" in seq2seq(*words, "--resume").err
+    # One is new, one has changed, one is gone, and one was cut short by a kill.
+    (folder / "a.txt").rename(folder / "e.txt")
+    (folder / "b.txt").write_text("Two dogs run.\n")
+    (output / "c.txt").write_bytes(b"")
+    result = seq2seq(*words, "--resume")
+    assert result.code == 0
+    assert "documents: 3 translated, 1 kept" in result.err
+    now = {path.name: path.read_bytes() for path in output.iterdir()}
+    assert now["c.txt"] == whole["c.txt"]
+    assert now["e.txt"] == whole["a.txt"] == now["a.txt"]
+    # Other options make other translations.
+    assert "4 translated, 0 kept" in seq2seq(*words, "--resume", "--beam", "2").err
+
+
+def test_what_to_check_in_a_folder_is_named_by_file(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "a.txt").write_text("42\n")
+    (folder / "b.txt").write_text("99\nA 7 man runs.\n")
+    result = seq2seq("translate", "--model", model, "-i", folder, "-o", tmp_path / "out")
+    assert "(first: b.txt, text " in result.err
 
 
 def test_options_name_the_languages_of_a_model_that_names_none(

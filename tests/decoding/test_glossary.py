@@ -13,6 +13,29 @@ from seq2seq.errors import UserError
 from tests.conftest import MakeTrained
 
 
+def test_a_line_that_names_languages_is_no_term(tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("English\tDeutsch\nsea\tMeer\nGerman\tdeutsch\n")
+    assert read_glossary(path) == {"sea": "Meer", "German": "deutsch"}
+
+
+def test_a_term_is_aligned_with_its_translation(make_trained: MakeTrained) -> None:
+    terms = {"man": "eine", "dog": "dog"}
+    translator = Translator(make_trained(), TranslationOptions(device="cpu", glossary=terms))
+    source, target = "A man and a dog", "dog zwei eine zwei"
+    (alignment,) = translator.alignments([source], [target])
+    for term, translation in terms.items():
+        start, target_start = source.index(term), target.index(translation)
+        linked = [
+            alignment.target_spans[j]
+            for i, j in alignment.pieces
+            if start <= alignment.source_spans[i][0] < start + len(term)
+        ]
+        assert linked
+        for first, last in linked:
+            assert target_start <= first < last <= target_start + len(translation)
+
+
 def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
     path = tmp_path / "terms.tsv"
     path.write_bytes(b"\xef\xbb\xbf# nautical\r\n\r\n sea \tla  mer\r\nred house\tmaison\r\n")

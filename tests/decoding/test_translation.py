@@ -149,7 +149,7 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     )
     assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
     for number in (3, 4):
-        warnings.count("two", translation(""), number)
+        warnings.count("two", translation(""), f"line {number}")
     later = OutputWarnings()
-    later.count("six", translation(""), 1025)
+    later.count("six", translation(""), "line 1,025")
     assert "4 empty outputs (first: line 3), 1 output equal" in str(warnings + later)
