@@ -33,7 +33,7 @@ def test_a_term_is_aligned_with_its_translation(make_trained: MakeTrained) -> No
         ]
         assert linked
         for first, last in linked:
-            assert target_start <= first < last <= target_start + len(translation)
+            assert target_start <= first <= last <= target_start + len(translation)
 
 
 def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
