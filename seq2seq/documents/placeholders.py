@@ -21,8 +21,8 @@ _FOUND = re.compile(
       (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]  # an address
     | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+
     | \{\{ [^{}\n]* \}\}                # {{ x }}
-    | [$%\#]?\{ [\w.:$-]* \}            # {name}, ${x}, %{x}, #{x}
-    | \{ \w+ , \s* \w+ (?:,[^{}\n]*)? \}  # {n, number}, {day, date, ::yMMMd}
+    | [$%\#]?\{ [\w.:$\[\]-]* \}            # {name}, ${x}, %{x}, #{x}
+    | \{ \w+ , \s* -?\w+ (?:[,:][^{}\n]*)? \}  # {n, number}, {day, date, ::yMMMd}
     | %arg\b | % (?:\d+\$)? \#@\w+@     # %#@dogs@ of Apple
     | (?a: (?<![\w.%/-]) [\w./-]* [_/] %[sd] (?:[_./-][\w-]*\w)* )  # dog_%s.txt
     | %L?\d{1,2} (?!\w|\$|\.\d|:[a-z]\b)  # %1 of Qt
@@ -30,7 +30,7 @@ _FOUND = re.compile(
     # whoever reads them, nothing is lost
     | (?<!\d)
       (?: %+ (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]* (?:\*|\d*) (?:\.(?:\*|\d*))?
-        [a-zA-Z@] (?a:\w*)
+        [a-zA-Z@] (?a:\w*(?:[.-]\w+)+(?=%)|\w*)
       )+ %{0,2}
     | (?<=\d) %[sd@] (?![^\W_])
     | '\{[^{}'\n]*' (?:\w+ '\}')?       # '{'name'}', braces that are text for ICU
@@ -55,6 +55,7 @@ _FOUND = re.compile(
 _UNNUMBERED = re.compile(
     r"%[-+\ #0']*+(?:\*|\d*+)(?:\.(?:\*|\d*+))?(?:hh?|ll?|[qjztL])?[a-zA-Z@]|\{(?:[:!][^{}]*+)?\}"
 )
+_NAMED = re.compile(r"(?:%[a-zA-Z]{2}[\w.-]*%)+")  # %count% of Symfony
 # A mark that ends a line, a column or a paragraph; in .docx, with its run
 _BREAK = re.compile(
     r"(?:<[\w.-]+:r(?:\s[^>]*)?>(?:<[\w.-]+:rPr>[\s\S]*</[\w.-]+:rPr>)?"
@@ -140,7 +141,9 @@ def as_strings(parts: Iterable[str | Mark]) -> Text:
 
 def is_unnumbered(part: str | Mark) -> bool:
     """Tell whether it is a placeholder whose order has a meaning, such as `%s` and `{}`."""
-    return isinstance(part, Mark) and bool(_UNNUMBERED.fullmatch(part.raw))
+    if not isinstance(part, Mark) or _NAMED.fullmatch(part.raw):
+        return False
+    return part.kind == "word" and bool(_UNNUMBERED.search(part.raw))
 
 
 def in_order(text: Text, source: Text) -> Text:
@@ -168,7 +171,7 @@ def without_new_quotes(text: Text, source: Text) -> Text:
 
 
 def _is_quoted(before: str | Mark, mark: str | Mark) -> bool:
-    braces = isinstance(mark, Mark) and mark.raw.startswith("{")
+    braces = isinstance(mark, Mark) and mark.raw.startswith(("{", "'{"))
     return braces and isinstance(before, str) and before.endswith("'")
 
 

@@ -103,7 +103,7 @@ class Plan:
             if target.strip() and target != shown.line:
                 source = self._pieces[i]
                 text = without_new_quotes(in_order(place(shown, target, links), source), source)
-                if read_by_programs(text) == read_by_programs(source):
+                if _has_same(read_by_programs(source), read_by_programs(text)):
                     placed[i] = text
                 else:
                     self.kept += 1
@@ -111,6 +111,11 @@ class Plan:
             as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))
             for layout in self._layouts
         ]
+
+
+def _has_same(source: list[str], target: list[str]) -> bool:
+    """Compare placeholders; those of the target may have an ending: `%s` becomes `%sin`."""
+    return len(source) == len(target) and all(map(str.startswith, target, source))
 
 
 def _stand_ins(piece: Text) -> Iterator[str]:

@@ -32,6 +32,8 @@ from tests.documents.marks import run_plan
         ("The dog '{'name'}' runs with {x}.", ["'{'name'}'", "{x}"]),
         ("%lld\u00baC", ["%lld"]),
         ("%count% dogs, %d%%", ["%count%", "%d%%"]),
+        ("%first-name% and %user.name%", ["%first-name%", "%user.name%"]),
+        ("{items[0]} costs {0,10:N2}, {1,-5}", ["{items[0]}", "{0,10:N2}", "{1,-5}"]),
         ("100% done, 50%discount, a 5% drop", []),
     ],
 )
@@ -82,3 +84,19 @@ def test_a_text_whose_placeholders_are_lost_stays_and_is_counted() -> None:
     texts = run_plan(plan, lambda line: f"{line.upper()} %d")
     assert list(map(write_text, texts)) == ["Hello dogs and %s", "Hello cats"]
     assert plan.kept == 2
+
+
+@pytest.mark.parametrize("text", ["%ss dog has %d cats", "%s%s and %d dogs", "%d%% of %s dogs"])
+def test_placeholders_that_are_told_by_their_order_keep_it(text: str) -> None:
+    (translated,) = run_plan(Plan([(text,)]), ENGINES["backwards"])
+    found, expected = (re.findall("%[sd]", line) for line in (write_text(translated), text))
+    assert found == expected
+
+
+def test_an_ending_is_no_loss_and_no_quote_is_undone() -> None:
+    (translated,) = run_plan(Plan([("Hello %s dogs",)]), lambda line: line.replace("Tom", "Tomin"))
+    assert write_text(translated) == "Hello %sin dogs"
+    file = read_file("a.json", b"{\"a\": \"'{'name'}' runs\"}", LANGUAGES)
+    joined = json.loads(file.join(run_plan(Plan(file.texts), lambda line: f"d'{line}")))["a"]
+    assert "''{" not in joined
+    assert "'{'name'}'" in joined
