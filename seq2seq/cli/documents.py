@@ -103,10 +103,15 @@ def _translate_folder(
 
     folder, output = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
     earlier = _read_sums(output)
+    _write_sums(output, earlier)  # whatever ends this now, --resume goes on
     warnings, translated, kept, copied, refused = OutputWarnings(), 0, 0, 0, list[str]()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         target = output / name
+        if str(name) == _TRANSLATED:  # of a folder that is itself a translation
+            continue
+        if target.is_symlink():  # copied earlier: it may lead to the source
+            target.unlink()
         if path.is_dir() and not path.is_symlink():
             target.mkdir(parents=True, exist_ok=True)
             continue
@@ -116,15 +121,16 @@ def _translate_folder(
                 with path.open("rb") as source:
                     content = source.read(_MAX_BYTES + 1)
                 source_sum = _sum(made_by.encode() + content)
-                before = earlier.get(str(name))
+                key = str(UserError(name))  # on one line, in UTF-8, whatever bytes it has
+                before = earlier.get(key)
                 if before and before[0] == source_sum and before[1] == _sum_of_file(target):
                     kept += 1
                     continue
                 content, its = translate(str(path), io.BytesIO(content), chosen)
                 write_file(target, content)
                 shutil.copymode(path, target)
-                earlier[str(name)] = source_sum, _sum(content)
-                write_file(output / _TRANSLATED, json.dumps(earlier).encode())
+                earlier[key] = source_sum, _sum(content)
+                _write_sums(output, earlier)
                 its.first = {kind: f"{name}, {where}" for kind, where in its.first.items()}
                 warnings += its
                 translated += 1
@@ -158,6 +164,12 @@ def _read_sums(output: Path) -> dict[str, tuple[str, str]]:
     return sums
 
 
+def _write_sums(output: Path, sums: dict[str, tuple[str, str]]) -> None:
+    from seq2seq.files.atomic import write_file
+
+    write_file(output / _TRANSLATED, json.dumps(sums).encode())
+
+
 def _sum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -168,12 +180,16 @@ def _sum_of_file(path: Path) -> str:
 
 def check_folders(arguments: argparse.Namespace) -> None:
     """Refuse an output for which a folder can't be translated into."""
+    from seq2seq.files.atomic import remove_leftovers
+
     folder = Path(arguments.input).expanduser().resolve()
     output = Path(arguments.output).expanduser().resolve()
     if arguments.output == "-":
         raise UsageError(f"{arguments.input}: is a folder: give another for its translation: -o")
     if output == folder or folder in output.parents:
         raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
+    if arguments.resume:
+        remove_leftovers(output)
     begun = arguments.resume and (output / _TRANSLATED).exists()
     if output.exists() and not begun and (not output.is_dir() or any(output.iterdir())):
         raise UserError(

@@ -75,7 +75,10 @@ Train a model from parallel text; a Hydra application: every option is KEY=VALUE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, 1 for bad data, 2 for bad usage, or 128 + N after signal N."""
+    """Run a command; return 0, 1 for bad data, 2 for bad usage, or 128 + N after signal N.
+
+    `translate` returns 3 if a folder has documents that can't be translated.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     # PyTorch's optimizers import its compiler, which is not used here. Its cache would be a folder
     # in /tmp, where another user may have taken the name.

@@ -221,12 +221,11 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
 
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
     """Return the source language of a model and its target languages."""
-    from seq2seq.data.config import DataConfig
+    from seq2seq.data.config import UNNAMED
 
     if pair is None:
         source, targets = trained.source_language, trained.target_languages
-        unnamed = {DataConfig.source_language, DataConfig.target_language, ""}
-        if unnamed & {source, *targets}:
+        if {source, *targets} & {*UNNAMED}:
             report(
                 f"{run}: the model does not name its languages: name them here, such as"
                 " --languages en-de"

@@ -2,15 +2,22 @@
 
 import gzip
 import io
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from seq2seq.storage.model_folder import save_model
 from tests.conftest import MakeTrained
+from tests.serving.live import wait_until
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"
 HTML = "<!doctype html>\n<p class=x>A <b>man</b> sees {n} <i>dogs</i>.</p><script>a</script>\n"
@@ -132,3 +139,64 @@ def test_options_name_the_languages_of_a_model_that_names_none(
         output.unlink()
     (tmp_path / "a.arb").write_text('{"a": "A man"}')
     assert seq2seq(*words[:4], tmp_path / "a.arb").code == 0
+
+
+def test_what_ends_a_folder_early_or_not_at_all_is_continued(
+    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, output = tmp_path / "site", tmp_path / "out"
+    folder.mkdir()
+    (folder / "a.css").write_text("a")
+    (folder / "b.pdf").write_text("%PDF")
+    (folder / ".translated.json").write_text("{}")  # it is a translation, too
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("A man.\n")
+    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
+    with monkeypatch.context() as patch:
+        patch.setattr("seq2seq.cli.documents._translate", Mock(side_effect=KeyboardInterrupt))
+        assert seq2seq(*words).code == 130
+    assert "1 translated, 0 kept" in seq2seq(*words).err
+    assert "0 translated, 1 kept" in seq2seq(*words).err
+
+
+def test_a_link_that_became_a_folder_does_not_lead_to_the_source(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder = tmp_path / "site"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a.txt").write_text("A man.\n")
+    link = folder / "z"
+    link.symlink_to(folder / "sub")
+    words = ("translate", "--model", model, "-i", folder, "-o", tmp_path / "out", "--resume")
+    assert seq2seq(*words).code == 0
+    link.unlink()
+    link.mkdir()
+    (link / "a.txt").write_text("Two dogs.\n")
+    assert seq2seq(*words).code == 0
+    assert (folder / "sub" / "a.txt").read_text() == "A man.\n"
+
+
+@pytest.mark.integration
+def test_a_folder_whose_process_is_killed_is_continued(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder, output, whole = (tmp_path / name for name in ("site", "out", "whole"))
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number:02}.txt").write_text(f"A man sees {number} dogs.\n" * 20)
+    words = ["translate", "--model", model, "-i", folder, "--device", "cpu"]
+    assert seq2seq(*words, "-o", whole).code == 0
+    sums = output / ".translated.json"
+    for count in (1, 9):
+        command = [sys.executable, "-m", "seq2seq", *words, "-o", output, "--resume"]
+        with subprocess.Popen(command) as run:
+            wait_until(
+                lambda n=count: sums.exists() and len(json.loads(sums.read_text())) >= n, 120
+            )
+            run.kill()
+        assert run.returncode == -signal.SIGKILL
+    done = len(json.loads(sums.read_text()))
+    assert 9 <= done < 40
+    result = seq2seq(*words, "-o", output, "--resume")
+    assert f"{40 - done} translated, {done} kept" in result.err
+    found = [{p.name: p.read_bytes() for p in of.iterdir()} for of in (output, whole)]
+    assert found[0] == found[1]
