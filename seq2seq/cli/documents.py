@@ -99,7 +99,7 @@ def _translate_folder(
     """
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.documents.formats import find_format
-    from seq2seq.files.atomic import write_file
+    from seq2seq.files.atomic import remove_leftovers, write_file
 
     folder, output = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
     earlier = _read_sums(output)
@@ -114,6 +114,7 @@ def _translate_folder(
             target.unlink()
         if path.is_dir() and not path.is_symlink():
             target.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(target)
             continue
         chosen = "" if path.is_symlink() else find_format(path.name)
         try:
@@ -140,6 +141,12 @@ def _translate_folder(
         except UserError as error:
             report(f"{error}; copied as it is")
             refused.append(str(name))
+        except OSError as error:
+            if error.filename != str(path):
+                raise
+            report(f"{path}: {error.strerror}")
+            refused.append(str(name))
+            continue
         target.unlink(missing_ok=True)
         shutil.copy2(path, target, follow_symlinks=False)
         copied += 1

@@ -14,8 +14,8 @@ _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
 _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
 # What headers consist of, besides the codes and names of languages that Python knows.
 _WORDS = """
-  source target src tgt original translation text sentence sentences language eng deu ger fra fre
-  spa ita por nld rus jpn zho us gb br british american brazilian simplified traditional chinese
+  source target src tgt term original translation text sentence sentences language eng deu ger fra
+  fre spa ita por nld rus jpn zho us gb br british american brazilian simplified traditional chinese
   ukrainian persian hindi latin latvian esperanto indonesian vietnamese irish welsh serbian
   englisch französisch spanisch italienisch russisch anglais allemand espagnol español inglés
   alemán italiano português nederlands polski русский українська čeština svenska norsk suomi

@@ -75,14 +75,16 @@ class Alignment:
         return cls(text, text, spans, spans, links, links)
 
     def link(self, span: Span, target_span: Span) -> None:
-        """Link the pieces within a part of the source to those within one of the translation."""
+        """Link the pieces of a part of the source to those of a part of the translation alone."""
         inside, target_inside = (
-            [number for number, (start, end) in enumerate(spans) if first <= start and end <= last]
+            [number for number, (start, end) in enumerate(spans) if first < end and start < last]
             for spans, (first, last) in (
                 (self.source_spans, span),
                 (self.target_spans, target_span),
             )
         )
+        if not (inside and target_inside):
+            return
         for links in (self.pieces, self.mutual):
             links[:] = [(i, j) for i, j in links if i not in inside and j not in target_inside]
             links += [(i, j) for i in inside for j in target_inside]

@@ -35,12 +35,15 @@ class Term:
     sequences: Sequences
     """The token ids of each way to write the translation; `<s>` is the beginning of the output."""
 
-    def count_in(self, text: str) -> int:
-        """Return how often a translation contains the term as whole words."""
+    def places_in(self, text: str) -> list[Span]:
+        """Return where a translation contains the term as whole words."""
         # The first word of a translation may begin with a capital letter.
-        return max(
-            sum(_is_free(form, *one.span()) for one in re.finditer(re.escape(self.target), form))
+        of_forms = (
+            [one.span() for one in re.finditer(re.escape(self.target), form)]
             for form in (text, text[:1].lower() + text[1:])
+        )
+        return max(
+            ([span for span in spans if _is_free(text, *span)] for spans in of_forms), key=len
         )
 
 
@@ -86,7 +89,11 @@ class Glossary:
 
     def find(self, source: str) -> list[Term]:
         """Return the terms of a source, each as often as it occurs."""
-        found, end = [], 0
+        return [term for term, _ in self._places(source)]
+
+    def _places(self, source: str) -> list[tuple[Term, Span]]:
+        places: list[tuple[Term, Span]] = []
+        end = 0
         for start in range(len(source)):
             if start < end or _WITHIN_WORD.match(source, start):
                 continue
@@ -94,23 +101,19 @@ class Glossary:
                 words = source[start : start + length]
                 term = self._terms.get(words) or self._terms.get(words.lower())
                 if term and _is_free(source, start, start + length):
-                    found.append(term)
                     end = start + length
+                    places.append((term, (start, end)))
                     break
-        return found
+        return places
 
     def pairs(self, source: str, translation: str) -> Iterator[tuple[Span, Span]]:
-        """Yield where a term and its translation stand, of the terms that stand there once."""
-        for term in set(self.find(source)):
-            spans = [
-                [one.span() for one in re.finditer(re.escape(words), text, flags)]
-                for words, text, flags in (
-                    (term.source, source, re.IGNORECASE),
-                    (term.target, translation, re.NOFLAG),
-                )
-            ]
-            if all(len(places) == 1 for places in spans):
-                yield spans[0][0], spans[1][0]
+        """Yield where a term and its translation stand, if both stand there equally often."""
+        places = self._places(source)
+        for term in {term.target: term for term, _ in places}.values():
+            spans = [span for one, span in places if one.target == term.target]
+            targets = term.places_in(translation)
+            if len(spans) == len(targets):
+                yield from zip(spans, targets, strict=True)
 
 
 def read_glossary(path: str | Path) -> dict[str, str]:

@@ -98,7 +98,7 @@ class Translation:
                 for segment, found in zip(segments, candidates, strict=True)
                 for term, times in Counter(segment.terms).items()
                 if found
-                for _ in range(times - term.count_in(found[0].text))
+                for _ in range(times - len(term.places_in(found[0].text)))
             ),
             parts=tuple(parts),
         )

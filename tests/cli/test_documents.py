@@ -1,13 +1,10 @@
 """`seq2seq translate` for documents and folders of them."""
 
+import errno
 import gzip
 import io
-import json
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +14,6 @@ import pytest
 
 from seq2seq.storage.model_folder import save_model
 from tests.conftest import MakeTrained
-from tests.serving.live import wait_until
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"
 HTML = "<!doctype html>\n<p class=x>A <b>man</b> sees {n} <i>dogs</i>.</p><script>a</script>\n"
@@ -107,6 +103,38 @@ def test_a_folder_is_continued_and_brought_up_to_date(
     assert "4 translated, 0 kept" in seq2seq(*words, "--resume", "--beam", "2").err
 
 
+def test_the_folder_of_a_translation_is_translated_again(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    (tmp_path / "en").mkdir()
+    (tmp_path / "en" / "a.txt").write_text("A man.\n")
+    for source, output in (("en", "de"), ("de", "fr"), ("de", "fr")):
+        words = ("translate", "--model", model, "-i", tmp_path / source, "-o", tmp_path / output)
+        result = seq2seq(*words, "--resume")
+    assert "documents: 0 translated, 1 kept; files: 0 copied" in result.err
+
+
+def test_a_document_that_must_not_be_read_does_not_end_the_night(
+    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, output, opened = tmp_path / "site", tmp_path / "out", Path.open
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.txt").write_text("A man.\n")
+
+    def open_unless_b(path: Path, *mode: str) -> io.BufferedReader:
+        if path.name == "b.txt":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *mode)
+
+    monkeypatch.setattr(Path, "open", open_unless_b)  # the user root may read all
+    result = seq2seq("translate", "--model", model, "-i", folder, "-o", output)
+    assert result.code == 3
+    assert "b.txt: Permission denied\n" in result.err
+    assert "not translated: b.txt\n" in result.err
+    assert {path.name for path in output.glob("*.txt")} == {"a.txt", "c.txt"}
+
+
 def test_what_to_check_in_a_folder_is_named_by_file(
     model: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
@@ -173,30 +201,3 @@ def test_a_link_that_became_a_folder_does_not_lead_to_the_source(
     (link / "a.txt").write_text("Two dogs.\n")
     assert seq2seq(*words).code == 0
     assert (folder / "sub" / "a.txt").read_text() == "A man.\n"
-
-
-@pytest.mark.integration
-def test_a_folder_whose_process_is_killed_is_continued(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    folder, output, whole = (tmp_path / name for name in ("site", "out", "whole"))
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"{number:02}.txt").write_text(f"A man sees {number} dogs.\n" * 20)
-    words = ["translate", "--model", model, "-i", folder, "--device", "cpu"]
-    assert seq2seq(*words, "-o", whole).code == 0
-    sums = output / ".translated.json"
-    for count in (1, 9):
-        command = [sys.executable, "-m", "seq2seq", *words, "-o", output, "--resume"]
-        with subprocess.Popen(command) as run:
-            wait_until(
-                lambda n=count: sums.exists() and len(json.loads(sums.read_text())) >= n, 120
-            )
-            run.kill()
-        assert run.returncode == -signal.SIGKILL
-    done = len(json.loads(sums.read_text()))
-    assert 9 <= done < 40
-    result = seq2seq(*words, "-o", output, "--resume")
-    assert f"{40 - done} translated, {done} kept" in result.err
-    found = [{p.name: p.read_bytes() for p in of.iterdir()} for of in (output, whole)]
-    assert found[0] == found[1]

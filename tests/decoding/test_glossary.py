@@ -15,8 +15,9 @@ from tests.conftest import MakeTrained
 
 def test_a_line_that_names_languages_is_no_term(tmp_path: Path) -> None:
     path = tmp_path / "terms.tsv"
-    path.write_text("English\tDeutsch\nsea\tMeer\nGerman\tdeutsch\n")
-    assert read_glossary(path) == {"sea": "Meer", "German": "deutsch"}
+    for header in ("English\tDeutsch", "Term\tTranslation"):
+        path.write_text(f"{header}\nsea\tMeer\nGerman\tdeutsch\n")
+        assert read_glossary(path) == {"sea": "Meer", "German": "deutsch"}
 
 
 def test_a_term_is_aligned_with_its_translation(make_trained: MakeTrained) -> None:
@@ -34,6 +35,25 @@ def test_a_term_is_aligned_with_its_translation(make_trained: MakeTrained) -> No
         assert linked
         for first, last in linked:
             assert target_start <= first <= last <= target_start + len(translation)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "pairs"),
+    [
+        ("Dogs run", "dachse", ["Dogs dachse"]),
+        ("the dogs run", "dachse, dachsefell", ["dogs dachse"]),
+        ("A man runs", "Eine zwei", ["man Eine"]),
+        ("a man, a child", "eine und eine", ["man eine", "child eine"]),
+        ("a man, a child", "eine", []),
+    ],
+)
+def test_terms_are_paired_where_they_stand_equally_often(
+    make_trained: MakeTrained, source: str, target: str, pairs: list[str]
+) -> None:
+    terms = {"man": "eine", "child": "eine", "dogs": "dachse"}
+    translator = Translator(make_trained(), TranslationOptions(device="cpu", glossary=terms))
+    found = translator.glossary.pairs(source, target)
+    assert [f"{source[slice(*one)]} {target[slice(*other)]}" for one, other in found] == pairs
 
 
 def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
@@ -108,7 +128,7 @@ def test_a_term_that_begins_with_a_sign_has_a_space_before_it(tokenizer: Tokeniz
     ],
 )
 def test_an_output_has_a_term_as_words_of_their_own(target: str, text: str, times: int) -> None:
-    assert Term("", target, ()).count_in(text) == times
+    assert len(Term("", target, ()).places_in(text)) == times
 
 
 def test_outputs_have_the_terms_of_their_sources(
