@@ -272,14 +272,14 @@ def test_a_signal_does_not_wait_for_a_validation(
     toy: list[str], tmp_path: Path, trial: Trial
 ) -> None:
     for side in ("source", "target"):
-        (tmp_path / side).write_text("a b c d e f g h\n" * 1000)
+        (tmp_path / side).write_text("a b c d e f g h\n" * 10_000)
     words = [f"data.valid.{side}={tmp_path / side}" for side in ("source", "target")]
     words += [f"cache={tmp_path / 'cache'}", "training.max_steps=2", "training.log_steps=1"]
     run = tmp_path / "run"
     with trial("a signal while validating"):
         training = Training(run_words(toy, run, *words), tmp_path / "log")
         wait_for(training, "step 2,")
-        time.sleep(0.3)
+        time.sleep(0.1)
         training.send(signal.SIGTERM)
         assert training.wait() == 128 + signal.SIGTERM, training.stderr()
         assert "stopped and saved at step 2" in training.stderr()
