@@ -21,9 +21,10 @@ from statistics import mean, median
 
 from tabulate import tabulate
 
+from seq2seq.machine.records import read_metrics
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import read_description
-from seq2seq.training.recorder import METRICS, read_metrics
+from seq2seq.storage.run_folder import RunFolder
 
 CHANGES = ("norm_position", "norm", "positions", "activation", "num_kv_heads", "bias")
 SCALES, SEEDS, WARM_UPS = (0.25, 0.5, 1.0), (1, 2), (300, 100, 30, 10, 3)
@@ -110,7 +111,7 @@ def outcome(run: Run, *, runs: Path, corpora: Path, overrides: Sequence[str]) ->
         if "is not finite" in log.read_text():
             return Outcome()
         raise SystemExit(f"{run.name}: ended with exit code {ended.returncode}; see {log}")
-    records = list(read_metrics(folder / METRICS))
+    records = list(read_metrics(RunFolder(folder).metrics))
     last = [record for record in records if "valid/bleu" in record][-1]
     speeds = [r["train/tokens_per_second"] for r in records if "train/tokens_per_second" in r]
     trained = read_description(find_model(folder))

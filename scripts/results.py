@@ -22,11 +22,10 @@ from typing import Any
 
 from seq2seq.config import read_config
 from seq2seq.fidelity.table3 import ROWS
-from seq2seq.reporting.record import FINISHED_FILE
-from seq2seq.reporting.report import PAGE_FILE
-from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
+from seq2seq.machine.records import read_metrics
+from seq2seq.storage.checkpoint import find_model, progress_file
 from seq2seq.storage.model_folder import read_search
-from seq2seq.training.recorder import METRICS, read_metrics
+from seq2seq.storage.run_folder import RunFolder, checkpoints
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
     seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
     if read_search(find_model(run)) is None:
         print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
-    page = run / PAGE_FILE
+    page = RunFolder(run).page
     if not page.exists() or page.stat().st_mtime_ns < find_model(run).stat().st_mtime_ns:
         seq2seq("report", str(run))  # with that search
 
@@ -163,18 +162,18 @@ def measure(run: Path, target_bleu: float | None) -> Outcome:
     """Read time, tokens, machine and search of a run that has ended."""
     state = json.loads(progress_file(checkpoints(run)[-1]).read_bytes())
     tokens, step = 0.0, 0
-    for record in read_metrics(run / METRICS):
+    for record in read_metrics(RunFolder(run).metrics):
         if "train/target_tokens" in record:
             of_a_step = record["train/source_tokens"] + record["train/target_tokens"]
             tokens += (record["step"] - step) * of_a_step
             step = int(record["step"])
-    finished = json.loads((run / FINISHED_FILE).read_bytes())
+    finished = RunFolder(run).read_finished()
     search = read_search(find_model(run))
     log = (run / "train.log").read_text()
     # The log rounds BLEU, so that it can't say which validation was the first to reach it.
     reached = (
         re.search(rf"step {record['step']}, ([\d.]+) min: ", log)
-        for record in read_metrics(run / METRICS)
+        for record in read_metrics(RunFolder(run).metrics)
         if target_bleu is not None and record.get("valid/bleu", 0.0) >= target_bleu
     )
     found = next(reached, None)

@@ -15,6 +15,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.files.strict import MAX_BYTES, read_regular_file
 from seq2seq.model import TransformerConfig
+from seq2seq.storage.run_folder import RunFolder
 from seq2seq.training.config import TrainingConfig
 
 _MAX_DEPTH = 10
@@ -47,6 +48,8 @@ class Config:
     deterministic: bool = False
     """On a GPU, use only kernels that give the same sums in every run, which are slower; those of a
     CPU always do."""
+    forms: str = "fast"
+    """How a step is computed: fast, or plain, as the paper says it, which is slower."""
     compile: bool = True
     """Compile layers and loss for a GPU, where PyTorch has a compiler: training starts later."""
     license: str | None = None
@@ -61,6 +64,8 @@ class Config:
         """Check ranges and what excludes each other."""
         if self.resume not in (True, False, "auto"):
             raise UsageError(f"resume={self.resume}: must be true, false or auto")
+        if self.forms not in ("fast", "plain"):
+            raise UsageError(f"forms={self.forms}: must be fast or plain")
         check_number("seed", self.seed, at_least=0, below=2**63)
         check_number("distributed_timeout", self.distributed_timeout, above=0, below=math.inf)
         names = ["valid", *self.data.valid_sets, *(["mean"] if self.data.valid_sets else [])]
@@ -74,7 +79,7 @@ class Config:
 
 def read_config(run: Path) -> Config:
     """Read the configuration of a run; keys added since then have their defaults."""
-    path = run / "config.yaml"
+    path = RunFolder(run).config
     if not path.exists():
         raise UserError(f"{path}: no such file; give the folder of a run")
     try:

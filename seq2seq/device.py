@@ -2,10 +2,12 @@
 
 import logging
 import os
+import platform
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -69,6 +71,15 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
         # cuDNN builds a plan for each new shape of attention, 0.1 s each: batches have new ones.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return device
+
+
+def processor_name() -> str:
+    """Return the name of this machine's processor."""
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def too_old(device: torch.device) -> str:

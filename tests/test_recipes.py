@@ -52,8 +52,8 @@ def train(name: str, *more: str) -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder with the files that the recipes name, and runs without pictures."""
-    monkeypatch.setattr("seq2seq.training.recorder.draw_learning_curve", lambda *_: None)
-    monkeypatch.setattr("seq2seq.run.training_run.write_report", lambda *_: None)
+    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr("seq2seq.cli.guests.ReportingRecorder.report", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     german = [line[::-1] for line in sentences]
     french = [line.upper() for line in sentences]

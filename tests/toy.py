@@ -11,13 +11,14 @@ import pytest
 import safetensors.torch
 from torch import Tensor
 
+from seq2seq.cli.guests import start_training
 from seq2seq.config import Config
 from seq2seq.data.config import DataConfig, SplitConfig
 from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.run.training_run import TrainingRun, run_training
+from seq2seq.run.training_run import TrainingRun
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.distributed import World
 
@@ -101,7 +102,7 @@ def toy_config(folder: Path, sentences: list[str]) -> Config:
 def train(config: Config, folder: Path, *, resume: bool = False, **training: Any) -> Path:
     """Run a training with other options of `config.training`, and return its folder."""
     chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    run_training(chosen, folder, "", World())
+    start_training(chosen, folder, "", World())
     return folder
 
 

@@ -26,7 +26,7 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import END_ID, PADDING_ID
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.evaluation.scores import ScoreConfig, bleu
-from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
+from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.run.setup import prepare_data
 from seq2seq.training.distributed import World
 from seq2seq.training.optimizer import learning_rate

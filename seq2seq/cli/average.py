@@ -35,8 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
     from seq2seq.files.atomic import add_file
     from seq2seq.reporting.record import record_average
-    from seq2seq.storage.checkpoint import average, checkpoints
+    from seq2seq.storage.checkpoint import average
     from seq2seq.storage.model_folder import CARD_FILE, check_model_path, save_model
+    from seq2seq.storage.run_folder import RunFolder, checkpoints
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
         )
-    own = run_folder / "averaged"
+    own = RunFolder(run_folder).averaged
     output = own if arguments.output is None else Path(arguments.output)
     check_model_path(output)
     of_its_run = output.absolute() == own.absolute()

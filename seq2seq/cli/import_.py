@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files.atomic import add_file
     from seq2seq.interop.marian_import import import_marian
     from seq2seq.model.config import Positions
-    from seq2seq.reporting.record import translate_command
     from seq2seq.storage.model_folder import CARD_FILE, save_model
+    from seq2seq.storage.trained_model import translate_command
 
     folder, output = Path(arguments.folder), Path(arguments.output)
     if output.exists():

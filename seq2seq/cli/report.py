@@ -51,19 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
     from seq2seq.data.lines import create_binary
-    from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.machine.process import retain_freed_memory
     from seq2seq.reporting.page import draw_page
-    from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
+    from seq2seq.reporting.report import distinct_names, make_report
     from seq2seq.reporting.sets import TextSet
-    from seq2seq.training.recorder import METRICS
+    from seq2seq.storage.run_folder import RunFolder
 
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
     if arguments.output is not None:
         check_output(arguments.output, *chain(*arguments.test), arguments.compare)
     folder = Path(arguments.run_dir)
-    if not (folder / METRICS).is_file():
-        raise UserError(f"{folder}: no {METRICS}; give the run_dir of a run")
+    files = RunFolder(folder)
+    if not files.metrics.is_file():
+        raise UserError(f"{folder}: no {files.metrics.name}; give the run_dir of a run")
     retain_freed_memory()
     names = distinct_names([Path(source) for source, _ in arguments.test])
     tests = [
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(asdict(make()))
         return 0
-    path = Path(arguments.output or folder / PAGE_FILE)
+    path = Path(arguments.output or files.page)
     if arguments.output is None and path.is_symlink():
         path.unlink()  # what a link that somebody left there points to stays as it is
     with create_binary(path) as file:  # before the work, which may take long

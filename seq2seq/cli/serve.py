@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
-    from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.machine.process import retain_freed_memory
     from seq2seq.serving.metrics import Metrics
     from seq2seq.serving.service import Service, list_pairs
 

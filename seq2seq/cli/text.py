@@ -12,8 +12,6 @@ from typing import BinaryIO
 
 from seq2seq.errors import UsageError, UserError
 
-_RUN_FILES = ("config.yaml", "data.json", "finished.json", "metrics.jsonl", "train.log")
-
 
 def check_output(output: str, *inputs: str | None) -> None:
     """Refuse an output, `-` for standard output, that is an input, or a file of a run or a model.
@@ -21,6 +19,7 @@ def check_output(output: str, *inputs: str | None) -> None:
     Say so if it replaces another file.
     """
     from seq2seq.files.manifest import MANIFEST, read_manifest
+    from seq2seq.storage.run_folder import RunFolder
 
     if (status := _regular_file(output, 1)) is None:
         return
@@ -29,10 +28,11 @@ def check_output(output: str, *inputs: str | None) -> None:
             raise UserError(f"{file_name(name)}: is the output, too; choose another output")
     if output == "-":
         return
-    path, own = Path(os.path.realpath(os.path.expanduser(output))), {MANIFEST, *_RUN_FILES}
+    path = Path(os.path.realpath(os.path.expanduser(output)))
+    files = {MANIFEST, *(file.name for file in RunFolder(path.parent).files)}
     with suppress(UserError):  # in a folder without a model
-        own |= read_manifest(path.parent).keys()
-    if path.name in own:
+        files |= read_manifest(path.parent).keys()
+    if path.name in files:
         raise UserError(f"{output}: is a file of a run or a model; choose another output")
     if status.st_size:
         report(f"{output}: will be replaced")

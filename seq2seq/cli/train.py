@@ -18,6 +18,7 @@ from hydra.core.override_parser.types import Glob
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import (
     choices,
     explain,
@@ -36,7 +37,6 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.model import TransformerConfig
 from seq2seq.reporting.record import SAMPLING, VOCABULARY
 from seq2seq.run.setup import describe_initial_model
-from seq2seq.run.training_run import run_training
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
 from seq2seq.training.signals import call_handler
@@ -138,7 +138,7 @@ def run(chosen: DictConfig) -> float:
                 inherit(chosen, initial, HydraConfig.get().overrides.task)
                 config = to_config(chosen)
             yaml = OmegaConf.to_yaml(chosen, resolve=True)
-            return run_training(config, folder, yaml, world, resume_hint=_resume_hint(config))
+            return start_training(config, folder, yaml, world, resume_hint=_resume_hint(config))
     except SystemExit as ended:
         call_handler(int(ended.code or 0) - 128)
         raise

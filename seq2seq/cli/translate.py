@@ -219,7 +219,7 @@ def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_
     from seq2seq.decoding.chunks import in_order
     from seq2seq.decoding.ranks import DAY, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
-    from seq2seq.fast.process import retain_freed_memory
+    from seq2seq.machine.process import retain_freed_memory
     from seq2seq.training.distributed import World
 
     world = World.from_environment()

@@ -73,11 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
     from seq2seq.config import trained_bleu_tokenizer
     from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
-    from seq2seq.fast.process import retain_freed_memory
     from seq2seq.files.manifest import manifest_sum
-    from seq2seq.reporting.report import PAGE_FILE
+    from seq2seq.machine.process import retain_freed_memory
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import check_model_path, load_model
+    from seq2seq.storage.run_folder import RunFolder
     from seq2seq.storage.trained_model import TunedSearch
     from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_json({"trials": tried, "best": asdict(best), "written": written})
         else:
             _print(trials, best, len(text.sources), written)
-    if written and not arguments.json and (Path(arguments.model) / PAGE_FILE).exists():
+    if written and not arguments.json and RunFolder(Path(arguments.model)).page.exists():
         print(f"next: seq2seq report {shlex.quote(arguments.model)}, for a page with this search")
     return 0
 

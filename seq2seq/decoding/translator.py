@@ -43,8 +43,8 @@ from seq2seq.decoding.segments import (
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.fast.process import parallel_map, process_lock, worker_threads
 from seq2seq.fast.translation import TranslationKernels
+from seq2seq.machine.process import parallel_map, process_lock, worker_threads
 from seq2seq.storage.trained_model import TrainedModel
 
 logger = logging.getLogger("seq2seq")

@@ -7,8 +7,9 @@ from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.layers import StructureError, dropout_rates
 from seq2seq.fidelity.trace import SyntheticLengths
+from seq2seq.machine.records import read_metrics
+from seq2seq.storage.run_folder import RunFolder
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import METRICS, read_metrics
 
 STEPS = {"base": 100_000, "big": 300_000}
 _AVERAGED = {"base": 5, "big": 20}
@@ -70,7 +71,7 @@ def synthetic_batches(training: TrainingConfig) -> tuple[BatchStatistics, int]:
 
 def recorded(subject: Subject, name: str) -> list[float]:
     """Return the values of this metric that the run, if there is one, has recorded."""
-    path = subject.run / METRICS if subject.run else None
+    path = RunFolder(subject.run).metrics if subject.run else None
     if path is None or not path.is_file():
         return []
     values = [record[name] for record in read_metrics(path) if name in record]

@@ -11,9 +11,10 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
-from seq2seq.reporting.record import DataRecord, translate_command
+from seq2seq.reporting.record import DataRecord
 from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.sets import TextSet, find_warnings, for_language
+from seq2seq.storage.trained_model import translate_command
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.config import Config, read_config
-from seq2seq.reporting.record import FINISHED_FILE, LOCATION, flat, newest_progress, read_object
+from seq2seq.machine.records import read_metrics
+from seq2seq.reporting.record import LOCATION, flat, newest_progress
+from seq2seq.storage.run_folder import RunFolder
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import METRICS, Metrics, read_metrics, set_name
+from seq2seq.training.recorder import Metrics, set_name
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class RunSummary:
 
 def summarize(folder: Path) -> RunSummary:
     """Read what a run has recorded; its model is not loaded."""
-    config, path = read_config(folder), folder / METRICS
-    finished = read_object(folder / FINISHED_FILE)
+    config, path = read_config(folder), RunFolder(folder).metrics
+    finished = RunFolder(folder).read_finished()
     progress = newest_progress(folder).get("progress", {})
     validations: list[Metrics] = []
     step, tokens = 0, 0.0

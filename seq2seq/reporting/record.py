@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, suppress
@@ -22,11 +21,9 @@ from seq2seq.files.atomic import write_file
 from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.model.config import DROPOUTS
 from seq2seq.reporting.buckets import LENGTHS
-from seq2seq.storage.checkpoint import checkpoints, read_progress
+from seq2seq.storage.checkpoint import read_progress
+from seq2seq.storage.run_folder import RunFolder, checkpoints
 
-DATA_FILE = "data.json"
-FINISHED_FILE = "finished.json"
-"""Written when training and averaging are finished; says why training ended."""
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
@@ -84,7 +81,7 @@ def _histogram(values: NDArray[Any], bounds: Sequence[float]) -> list[int]:
 
 def read_data_record(run: Path) -> DataRecord | None:
     """Read the record of the training data; None if there is none, or it is corrupt."""
-    path = run / DATA_FILE
+    path = RunFolder(run).data
     with suppress(UserError):
         return parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
     return None
@@ -98,15 +95,6 @@ def folder_of_text(run: Path) -> Iterator[None]:
         yield
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object of a run; empty if there is none, or it is corrupt."""
-    with suppress(UserError):
-        content = parse_json(path, read_regular_file(path, MAX_BYTES))
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
 def newest_progress(run: Path) -> dict[str, Any]:
     """Read the progress of a run's newest checkpoint; empty if there is none, or it is corrupt."""
     with suppress(UserError, IndexError):
@@ -116,9 +104,10 @@ def newest_progress(run: Path) -> dict[str, Any]:
 
 def record_average(run: Path, checkpoints: int) -> None:
     """Record of how many checkpoints `averaged/` is the mean, if training is finished."""
-    if finished := read_object(run / FINISHED_FILE):
+    folder = RunFolder(run)
+    if finished := folder.read_finished():
         finished["averaged"] = checkpoints
-        write_file(run / FINISHED_FILE, json.dumps(finished).encode())
+        write_file(folder.finished, json.dumps(finished).encode())
 
 
 def _sums(splits: Sequence[Split]) -> dict[str, str]:
@@ -131,15 +120,6 @@ def _sums(splits: Sequence[Split]) -> dict[str, str]:
         if not files:
             sums[f"{split.name}: {split}"] = split.fingerprint
     return sums
-
-
-def machine() -> str:
-    """Name the processor of this machine."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 LOCATION = ("run_dir", "cache", "resume")
@@ -168,14 +148,6 @@ def train_command(config: Config) -> str:
         if key not in skipped and (key in always or value != defaults.get(key))
     ]
     return shlex.join(["seq2seq", "train", "data=files", *words])
-
-
-def translate_command(model: str, target_languages: Sequence[str]) -> str:
-    """Write the command that translates with a model into its first target language."""
-    words = ["seq2seq", "translate", "--model", model]
-    if len(target_languages) > 1:
-        words += ["--to", target_languages[0]]
-    return f"{shlex.join(words)} < input > output"
 
 
 def known_settings(config: Config) -> dict[str, Any]:

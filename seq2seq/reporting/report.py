@@ -13,9 +13,9 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Subject
 from seq2seq.fidelity.report import Row, examine
+from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.overview import best_validation
 from seq2seq.reporting.record import (
-    FINISHED_FILE,
     LOCATION,
     DataRecord,
     flat,
@@ -23,16 +23,14 @@ from seq2seq.reporting.record import (
     known_settings,
     newest_progress,
     read_data_record,
-    read_object,
     train_command,
 )
 from seq2seq.reporting.sets import SetReport, TextSet, report_sets
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.run_folder import RunFolder
 from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.training.recorder import METRICS, read_metrics
 
-PAGE_FILE = "report.html"
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
 
@@ -146,7 +144,7 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[str, Any]:
-    path = run / METRICS
+    path = RunFolder(run).metrics
     # Only what can be drawn and what JSON can hold.
     records = [
         {name: value for name, value in record.items() if abs(value) <= _LARGEST}
@@ -154,7 +152,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
     ]
     names = dict.fromkeys(name for record in records for name in record if name != "step")
     search = _search(trained, config)
-    finished, state = read_object(run / FINISHED_FILE), newest_progress(run)
+    finished, state = RunFolder(run).read_finished(), newest_progress(run)
     progress, settings = state.get("progress", {}), state.get("changeable", {})
     known = [str(finished["machine"])] if "machine" in finished else []
     return {

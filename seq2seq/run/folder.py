@@ -12,25 +12,12 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import errors_as_user_errors, is_temporary
 from seq2seq.model.config import DROPOUTS
-from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.run_folder import RunFolder, checkpoints
 from seq2seq.training.distributed import World
 from seq2seq.training.state import Setting
 from seq2seq.training.trainer import Trainer
 
 logger = logging.getLogger("seq2seq")
-
-LOCK = ".lock"
-
-# What is left by a run that ended before its first checkpoint.
-_WITHOUT_WORK = {
-    "config.yaml",
-    "data.json",
-    "train.log",
-    "metrics.jsonl",
-    "learning_curve.png",
-    "tensorboard",
-    LOCK,
-}
 
 
 @contextmanager
@@ -62,11 +49,12 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock = FileLock(folder / LOCK)
+    path = RunFolder(folder).lock
+    lock = FileLock(path)
     try:
         with errors_as_user_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with errors_as_user_errors(folder / LOCK):
+        with errors_as_user_errors(path):
             try:
                 lock.acquire(blocking=False)
             except Timeout:
@@ -80,12 +68,12 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            (folder / LOCK).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             lock.release()
     finally:
-        for path in made:
+        for parent in made:
             with suppress(OSError):  # not empty
-                path.rmdir()
+                parent.rmdir()
 
 
 def _check_work(folder: Path, resume: bool | str) -> bool:
@@ -123,14 +111,16 @@ def _in_the_way(folder: Path) -> Path | None:
     """
     if not folder.is_dir():
         return folder if folder.exists() else None
-    paths = [path for path in sorted(folder.iterdir()) if path.name != LOCK]
+    run = RunFolder(folder)
+    paths = [path for path in sorted(folder.iterdir()) if path != run.lock]
     try:
         read_config(folder)
     except UserError:
         return next(iter(paths), None)
-    if not any((folder / "checkpoints").glob("[!.]*")):
-        paths = [path for path in paths if path.name != "checkpoints"]
-    unknown = (path for path in paths if path.name not in _WITHOUT_WORK)
+    left_over = {*run.files, run.events} - {run.finished}
+    if not any(run.checkpoints.glob("[!.]*")):
+        left_over.add(run.checkpoints)
+    unknown = (path for path in paths if path not in left_over)
     return next((path for path in unknown if not is_temporary(path)), None)
 
 

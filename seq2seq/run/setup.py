@@ -17,13 +17,14 @@ from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, make_deterministic, too_old
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import suited_tokenizer
-from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files.manifest import read_manifest
 from seq2seq.model.config import DROPOUTS, Positions
-from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description
+from seq2seq.storage.run_folder import checkpoints
 from seq2seq.storage.trained_model import TrainedModel, new_transformer
 from seq2seq.training.distributed import World
+from seq2seq.training.forms import Forms
 from seq2seq.training.optimizer import risky_start, start_moments, unfinished_dropout
 from seq2seq.training.trainer import Trainer
 
@@ -51,7 +52,12 @@ def user_cache() -> Path:
 
 
 def make_trainer(
-    config: Config, data: PreparedData, initial: TrainedModel | None, compute: Compute, world: World
+    config: Config,
+    data: PreparedData,
+    initial: TrainedModel | None,
+    compute: Compute,
+    world: World,
+    forms: Forms,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
     make_deterministic(config.deterministic)
@@ -78,22 +84,11 @@ def make_trainer(
         compute=compute,
         seed=config.seed,
         world=world,
-        forms=FastForms(compiled=config.compile and _prepare_compiler(compute.device)),
+        forms=forms,
     )
     if initial is not None:
         start_moments(trainer.optimizer)
     return trainer
-
-
-def _prepare_compiler(device: torch.device) -> bool:
-    """Return whether there is a compiler, and let it keep its work in the user's cache."""
-    if not can_compile(device):
-        return False
-    compiled = user_cache() / "compiled"
-    compiled.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
-    logger.info("compiling, so the first steps take longer")
-    return True
 
 
 def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:

@@ -3,30 +3,23 @@
 import json
 import logging
 import shlex
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from seq2seq.config import Config
-from seq2seq.device import Compute, choose_device, choose_precision
+from seq2seq.device import Compute, choose_device, choose_precision, processor_name
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
-from seq2seq.fast.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
-from seq2seq.reporting.record import (
-    DATA_FILE,
-    FINISHED_FILE,
-    data_record,
-    machine,
-    read_object,
-    translate_command,
-)
-from seq2seq.run.ending import AVERAGED, best_mean, is_reported, write_report
+from seq2seq.run.ending import best_mean
 from seq2seq.run.folder import lock_run_folder, settings
 from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
 from seq2seq.run.validation import SetShare, summarize, validate_share
 from seq2seq.storage.checkpoint import (
-    checkpoints,
     newest_good,
     progress_file,
     read_mean,
@@ -38,15 +31,12 @@ from seq2seq.storage.checkpoint import (
     save_validation,
 )
 from seq2seq.storage.model_folder import holds_model, move_user_files_aside, save_model
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.storage.run_folder import RunFolder, checkpoints
+from seq2seq.storage.trained_model import TrainedModel, translate_command
 from seq2seq.training.distributed import World
+from seq2seq.training.forms import Forms
 from seq2seq.training.optimizer import unfinished_dropout
-from seq2seq.training.recorder import (
-    DeferredFileHandler,
-    Recorder,
-    RunRecorder,
-    deferred_log_file,
-)
+from seq2seq.training.recorder import Recorder
 from seq2seq.training.signals import exit_on_signals
 from seq2seq.training.state import RunState
 from seq2seq.training.step import DivergenceError
@@ -54,16 +44,28 @@ from seq2seq.training.step import DivergenceError
 logger = logging.getLogger("seq2seq")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Guests:
+    """What a run may be given: other forms of its computations, and someone who records it."""
+
+    make_forms: Callable[[torch.device], Forms] = lambda device: Forms()
+    recorder: Recorder = field(default_factory=Recorder)
+
+
 def run_training(
-    config: Config, folder: Path, yaml: str, world: World, *, resume_hint: str | None = None
+    config: Config,
+    folder: Path,
+    yaml: str,
+    world: World,
+    guests: Guests | None = None,
+    *,
+    resume_hint: str | None = None,
 ) -> float:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
     `yaml` is the configuration to save. `resume_hint` has the overrides that continue the runs of
     a --multirun after a signal, when SystemExit is raised. Returns the best validation's figure.
     """
-    retain_freed_memory()
-    keep_few_compiled_matmuls()
     # The folder is the main process's, and a cache may be a machine's own.
     shared = replace(config, run_dir=None, cache=None)
     if shared != world.on_main(lambda: shared):
@@ -73,15 +75,14 @@ def run_training(
     with (
         exit_on_signals() as received,
         lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
-        deferred_log_file(logger) as log_file,
     ):
         # Prepare: a failure leaves no folder behind.
-        run = TrainingRun(config, folder, world)
+        run = TrainingRun(config, folder, world, guests)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
-            run.write_missing_outputs(log_file)
+            run.write_missing_outputs()
             return run.best_figure()
         run.trainer.fit_memory()
         if before is not None:
@@ -89,7 +90,7 @@ def run_training(
         describe(run.trainer, config, run.data)
 
         # Train.
-        world.on_main(lambda: run.open_folder(yaml, log_file))
+        world.on_main(lambda: run.open_folder(yaml))
         if before is None:
             run.save_step_zero()
         run.fit()
@@ -111,10 +112,14 @@ def run_training(
 class TrainingRun:
     """A run with its data, its model and its folder, in one of the processes."""
 
-    def __init__(self, config: Config, folder: Path, world: World) -> None:
+    def __init__(
+        self, config: Config, folder: Path, world: World, guests: Guests | None = None
+    ) -> None:
+        guests = guests or Guests()
         bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
         self.config = config
         self.folder = folder
+        self.files = RunFolder(folder)
         self.world = world
         device = world.own_device(choose_device(config.device, processes=world.size))
         dtype = world.on_main(lambda: choose_precision(config.precision, device))
@@ -122,11 +127,16 @@ class TrainingRun:
         self.initial = None if config.init_from is None else load_initial_model(config, folder)
         self.data = prepare_data(config, world, self.initial)
         self.trainer = make_trainer(
-            config, self.data, self.initial, compute=self.compute, world=world
+            config,
+            self.data,
+            self.initial,
+            compute=self.compute,
+            world=world,
+            forms=guests.make_forms(device),
         )
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
-        self.recorder = Recorder()
+        self.recorder = guests.recorder if world.is_main else Recorder()
         self.cut_off = False
         """Whether time was over during the last validation."""
 
@@ -162,11 +172,11 @@ class TrainingRun:
             logger.warning(f"{change}; the result will not equal an uninterrupted run bit for bit")
             self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
 
-    def open_folder(self, yaml: str, log_file: DeferredFileHandler) -> None:
+    def open_folder(self, yaml: str) -> None:
         """Start to write."""
-        write_file(self.folder / "config.yaml", yaml.encode())
-        write_file(self.folder / DATA_FILE, data_record(self.data))
-        log_file.write_to(self.folder / "train.log")
+        write_file(self.files.config, yaml.encode())
+        self.recorder.record_data(self.data)
+        self.recorder.start_log()
         if self.newest is not None:
             rename_newer(self.folder, self.newest, logger.warning)
 
@@ -181,9 +191,7 @@ class TrainingRun:
         is_main, progress = self.world.is_main, self.trainer.progress
         lines = sum(len(valid.pairs) for valid in self.data.valid_sets.values())
         logger.info(f"each validation translates {lines:,} lines")
-        if is_main:
-            self.recorder = RunRecorder(self.folder, progress, self.config.training)
-            self.recorder.on_cpu = self.compute.device.type == "cpu"
+        self.recorder.open(progress, self.config.training, on_cpu=not self.compute.on_gpu)
         try:
             self.trainer.train(
                 self.recorder,
@@ -217,7 +225,7 @@ class TrainingRun:
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
         trainer, average = self.trainer, self.trainer.updater.average
-        (self.folder / FINISHED_FILE).unlink(missing_ok=True)
+        self.files.finished.unlink(missing_ok=True)
         self.newest = save_checkpoint(
             self.folder,
             trainer.progress.step,
@@ -235,7 +243,7 @@ class TrainingRun:
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so."""
         assert self.newest is not None
-        best = self.folder / "best"
+        best = self.files.best
         if is_best:
             # A folder that never held a model is the user's: save_model refuses to replace it.
             if holds_model(best):
@@ -245,7 +253,7 @@ class TrainingRun:
 
     def finish(self) -> None:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
-        progress, averaged = self.trainer.progress, self.folder / AVERAGED
+        progress, averaged = self.trainer.progress, self.files.averaged
         training = self.config.training
         known_at_the_start = unfinished_dropout(training, training.max_steps)
         if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
@@ -257,7 +265,7 @@ class TrainingRun:
                 [self.validate_share(model.to(self.compute.device), World())]
             ),
         )
-        finished = {"step": progress.step, "ended": progress.ended, "machine": machine()}
+        finished = {"step": progress.step, "ended": progress.ended, "machine": processor_name()}
         finished |= {"means": means}
         if mean is not None:
             self._remove_averaged()
@@ -269,21 +277,21 @@ class TrainingRun:
                 logger.info(f"kept the mean of {number} as {averaged}")
             else:
                 logger.info("no mean is better than the best checkpoint: none is kept")
-        write_file(self.folder / FINISHED_FILE, json.dumps(finished).encode())
+        write_file(self.files.finished, json.dumps(finished).encode())
         self.report()
 
-    def write_missing_outputs(self, log_file: DeferredFileHandler) -> None:
+    def write_missing_outputs(self) -> None:
         """Average and report if a signal has prevented it at the end of training."""
         if not self.world.is_main:
             return
-        finished = read_object(self.folder / FINISHED_FILE)
-        if finished and is_reported(self.folder):
+        finished = self.files.read_finished()
+        if finished and self.recorder.is_reported():
             logger.info(
                 f"nothing to do: {self.trainer.limit_reached()}; to train with other settings,"
                 " choose another run_dir"
             )
             return
-        log_file.write_to(self.folder / "train.log")
+        self.recorder.start_log()
         if finished:
             self.report()
         else:
@@ -294,14 +302,14 @@ class TrainingRun:
         if self.cut_off:
             logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
         else:
-            write_report(self.folder, str(self.compute.device))
+            self.recorder.report(str(self.compute.device))
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {translate_command(str(self.folder), languages)}")
 
     def _remove_averaged(self) -> None:
         """Remove the mean of an earlier end of this run, but no file of the user's."""
-        move_user_files_aside(self.folder / AVERAGED, logger.warning)
-        remove_folder(self.folder / AVERAGED)
+        move_user_files_aside(self.files.averaged, logger.warning)
+        remove_folder(self.files.averaged)
 
     def _trained(self, model: Transformer) -> TrainedModel:
         languages = (self.config.data.source_language, self.config.data.target_language)

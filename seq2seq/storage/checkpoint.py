@@ -4,7 +4,6 @@ A checkpoint is a model folder with Adam's moments and the progress of the run i
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,12 +33,12 @@ from seq2seq.storage.model_folder import (
     read_listed_tensors,
     read_weights,
 )
+from seq2seq.storage.run_folder import RunFolder, checkpoints
 from seq2seq.storage.trained_model import TrainedModel
 
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
 _MEAN = "mean.safetensors"
-_STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _KNOWN_FILES = {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _MEAN}
 
@@ -50,23 +49,14 @@ def find_model(run: Path) -> Path:
         raise UserError(f"{run}: no folder of this name; give the run_dir of a run")
     if (run / "vocab.json").exists():
         raise UserError(f"{run}: is a model of Marian's: convert it with seq2seq import")
-    for folder in (run, run / "averaged", run / "best", *reversed(checkpoints(run))):
+    files = RunFolder(run)
+    for folder in (run, files.averaged, files.best, *reversed(checkpoints(run))):
         if holds_model(folder):
             return folder
     raise UserError(
         f"{run}: no model in it (no {WEIGHTS_FILE}, averaged, best or checkpoints): its training"
         " has saved none yet, or it is one of Marian's, which seq2seq import reads"
     )
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """List the checkpoints of a run, the folders named by a step, oldest first."""
-    steps = {
-        int(found[1]): folder
-        for folder in (run / "checkpoints").glob("step_*")
-        if (found := _STEP_FOLDER.fullmatch(folder.name)) and folder.is_dir()
-    }
-    return [steps[step] for step in sorted(steps)]
 
 
 def save_checkpoint(
@@ -78,7 +68,7 @@ def save_checkpoint(
     mean: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write `checkpoints/step_<step>`: the model, the running mean, and what resuming needs."""
-    folder = run / "checkpoints" / f"step_{step:08d}"
+    folder = RunFolder(run).checkpoint(step)
     names = [name for name, _ in trained.model.named_parameters()]
     moments = {
         f"{names[index]}.{moment}": value
@@ -148,7 +138,7 @@ def _expected_moments(model: Transformer) -> dict[str, Tensor]:
 
 def newest_good(run: Path, log: Callable[[str], None]) -> Path | None:
     """Find the newest checkpoint whose files can all be read, intact; log newer ones."""
-    for parent in (run, run / "checkpoints", *checkpoints(run)):
+    for parent in (run, RunFolder(run).checkpoints, *checkpoints(run)):
         with suppress(PermissionError):  # found again below, where it is read
             remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):

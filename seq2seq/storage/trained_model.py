@@ -1,5 +1,7 @@
 """A model with its tokenizer and languages, and new models for such a tokenizer's ids."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seq2seq.data.config import target_languages
@@ -39,6 +41,14 @@ class TrainedModel:
     def target_languages(self) -> list[str]:
         """The languages that it translates into; one of several is chosen by its code."""
         return target_languages(self.tokenizer.controls) or [self.target_language]
+
+
+def translate_command(model: str, target_languages: Sequence[str]) -> str:
+    """Write the command that translates with a model into its first target language."""
+    words = ["seq2seq", "translate", "--model", model]
+    if len(target_languages) > 1:
+        words += ["--to", target_languages[0]]
+    return f"{shlex.join(words)} < input > output"
 
 
 def new_transformer(

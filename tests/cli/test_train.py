@@ -20,7 +20,7 @@ from tests.cli.conftest import Terminal, losses
 @pytest.fixture(autouse=True)
 def no_learning_curve(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes most of the time of a toy run; `trained` has its curve."""
-    monkeypatch.setattr("seq2seq.training.recorder.draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", lambda *_: None)
 
 
 def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
@@ -164,7 +164,7 @@ def test_runs_of_one_command_have_folders_named_after_what_differs(
         begun.append(str(folder.relative_to(tmp_path)))
         return 0.0
 
-    monkeypatch.setattr("seq2seq.cli.train.run_training", begin)
+    monkeypatch.setattr("seq2seq.cli.train.start_training", begin)
     monkeypatch.chdir(tmp_path)
     sweep = f"hydra.sweep.dir={tmp_path / 'sweep'}"
     words = [*corpus.overrides(), "training.max_steps=1", "resume=auto", "--multirun", "seed=1,2"]

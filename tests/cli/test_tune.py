@@ -9,10 +9,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from seq2seq.cli.guests import start_training
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file
 from seq2seq.files.manifest import manifest_sum
-from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model, read_search, save_model, save_search
 from seq2seq.storage.trained_model import TunedSearch
@@ -27,7 +27,7 @@ def trained(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("tune")
     config = toy_config(folder, sentences)
     yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
-    run_training(config, folder / "run", yaml, World())
+    start_training(config, folder / "run", yaml, World())
     model = load_model(find_model(folder / "run"))
     torch.manual_seed(1)
     perturb(model.model)

@@ -29,8 +29,8 @@ from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
-from seq2seq.fast.process import process_lock
 from seq2seq.fast.translation import TranslationKernels
+from seq2seq.machine.process import process_lock
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 from tests.conftest import MakeTrained

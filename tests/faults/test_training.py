@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import torch
 
+from seq2seq.cli import guests
 from seq2seq.cli.main import main
 from seq2seq.files.manifest import read_folder
-from seq2seq.run import training_run
-from seq2seq.run.folder import LOCK
-from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, progress_file
+from seq2seq.machine import records
+from seq2seq.storage.checkpoint import find_model, newest_good, progress_file
 from seq2seq.storage.model_folder import MODEL_FILES, load_model
-from seq2seq.training import recorder
+from seq2seq.storage.run_folder import checkpoints
 from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 
@@ -71,8 +71,8 @@ def _child(
     folder: str | None,
 ) -> None:
     torch.set_num_threads(1)
-    recorder.draw_learning_curve = lambda *_: None  # pictures take most of the time
-    training_run.write_report = lambda *_: None
+    records.draw_learning_curve = lambda *_: None  # pictures take most of the time
+    guests.ReportingRecorder.report = lambda *_: None
     # A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
@@ -186,7 +186,7 @@ def test_kill(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> N
         assert newest_good(run, reports.append) == checkpoints(run)[-1]
         # It has removed what the kills left; without a checkpoint, the next start would.
         assert not [*run.glob("checkpoints/.*")]
-        assert {path.name for path in run.glob(".*")} <= {LOCK}
+        assert {path.name for path in run.glob(".*")} <= {".lock"}
     assert not reports
 
 

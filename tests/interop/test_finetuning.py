@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from seq2seq.cli.guests import start_training
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.run.training_run import run_training
-from seq2seq.storage.checkpoint import checkpoints
 from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.run_folder import checkpoints
 from seq2seq.training.distributed import World
 from tests.interop.conftest import MakeFolder
 from tests.toy import toy_config
@@ -40,8 +40,8 @@ def test_an_imported_model_learns_on_and_is_resumed(
     )
     run = tmp_path / "run"
     short = replace(own, training=replace(own.training, max_steps=1))
-    run_training(short, run, "", World())
-    run_training(replace(own, resume=True), run, "", World())
+    start_training(short, run, "", World())
+    start_training(replace(own, resume=True), run, "", World())
     assert [folder.name[-1] for folder in checkpoints(run)] == ["0", "1", "2", "3", "4"]
     first, last = load_model(checkpoints(run)[0]), load_model(checkpoints(run)[-1])
     assert first.tokenizer.files() == last.tokenizer.files() == imported.tokenizer.files()

@@ -11,10 +11,10 @@ from huggingface_hub import ModelCard
 from seq2seq.cli.main import main
 from seq2seq.evaluation.scores import Score
 from seq2seq.files.manifest import read_manifest
+from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.card import CardScores, replace_scores
 from seq2seq.reporting.report import make_report
 from seq2seq.storage.checkpoint import find_model
-from seq2seq.training.recorder import read_metrics
 
 
 def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.reporting.record import DATA_FILE, read_data_record
+from seq2seq.reporting.record import read_data_record
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',
@@ -27,7 +27,7 @@ def test_no_figure_of_a_corrupt_run_keeps_its_page_from_being_written(
     copy, precious = tmp_path / "run", tmp_path / "precious"
     shutil.copytree(run, copy)
     (copy / "metrics.jsonl").write_text("\n".join(FIGURES))
-    (copy / DATA_FILE).write_text('{"counts": {"train": {"read": "many"}}}')
+    (copy / "data.json").write_text('{"counts": {"train": {"read": "many"}}}')
     (copy / "report.html").unlink(missing_ok=True)
     precious.write_text("years of work")
     (copy / "report.html").symlink_to(precious)
@@ -70,7 +70,7 @@ def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Pat
     ],
 )
 def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
-    (tmp_path / DATA_FILE).write_text(record)
+    (tmp_path / "data.json").write_text(record)
     assert read_data_record(tmp_path) is None
 
 

@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_dir
 from lxml import html
 from omegaconf import OmegaConf
 
+from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
@@ -23,17 +24,16 @@ from seq2seq.data.corpus import Split
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.fidelity.report import examine
+from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
 from seq2seq.reporting.report import make_report, make_subject
 from seq2seq.reporting.sets import Overlap, TextSet
 from seq2seq.run.setup import describe_initial_model
-from seq2seq.run.training_run import run_training
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import read_metrics
 from tests.reporting.conftest import copy_run
 
 
@@ -295,7 +295,7 @@ def test_a_report_that_cannot_be_written_ends_no_training_badly(
     (copy / "report.html" / "in_the_way").mkdir(parents=True)
     logging.getLogger("seq2seq").addHandler(caplog.handler)
     try:
-        run_training(replace(read_config(copy), resume=True), copy, "", World())
+        start_training(replace(read_config(copy), resume=True), copy, "", World())
     finally:
         logging.getLogger("seq2seq").removeHandler(caplog.handler)
     assert "report.html: not written: " in caplog.text

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq.cli.guests import ReportingRecorder
 from seq2seq.cli.main import main
 from seq2seq.config import Config
 from seq2seq.data.config import CorpusConfig, SplitConfig
@@ -16,7 +17,6 @@ from seq2seq.data.tokenizer import TokenizerConfig
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.run.ending import write_report
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.training.distributed import World
 from tests.toy import toy_config, train, two_files
@@ -106,7 +106,7 @@ def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None
 
 
 def test_page_and_card_name_every_target_language(run: Path) -> None:
-    write_report(run, "cpu")
+    ReportingRecorder(run).report("cpu")
     assert "to de, fr. Training ended" in (run / "report.html").read_text()
     card = (run / "best" / "README.md").read_text()
     assert "\nlanguage:\n- de\n- fr\n" in card

@@ -18,7 +18,8 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import bleu
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.run_folder import checkpoints
 from seq2seq.training.distributed import World
 from tests.toy import reversing, script_validation, train, validation, weights
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.run.folder import LOCK, sole_writer
+from seq2seq.run.folder import sole_writer
 
 HOLDER = """
 import sys, time
@@ -35,7 +35,7 @@ def test_a_lock_is_held_until_its_process_is_dead(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_empty_in_the_end_is_removed_if_it_was_made(tmp_path: Path) -> None:
     with sole_writer(tmp_path / "new" / "run"):
-        assert (tmp_path / "new" / "run" / LOCK).exists()
+        assert (tmp_path / "new" / "run" / ".lock").exists()
     assert list(tmp_path.iterdir()) == []
     with sole_writer(tmp_path / "new" / "run"):
         (tmp_path / "new" / "config.yaml").touch()
@@ -44,8 +44,8 @@ def test_a_folder_that_is_empty_in_the_end_is_removed_if_it_was_made(tmp_path: P
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
 def test_a_lock_that_can_t_be_taken_is_named(tmp_path: Path, kind: str) -> None:
-    lock = tmp_path / LOCK
+    lock = tmp_path / ".lock"
     lock.mkdir() if kind == "folder" else lock.symlink_to("elsewhere")
     with pytest.raises(UserError, match=r"\.lock: can't be written"), sole_writer(tmp_path):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.storage.checkpoint import checkpoints, find_model
+from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
+from seq2seq.storage.run_folder import checkpoints
 from tests.conftest import Result
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 

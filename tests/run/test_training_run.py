@@ -23,12 +23,12 @@ from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.config import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
+from seq2seq.machine.records import draw_learning_curve, read_metrics
 from seq2seq.model import Transformer
 from seq2seq.run.setup import describe
 from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.checkpoint import checkpoints
+from seq2seq.storage.run_folder import checkpoints
 from seq2seq.training.distributed import World
-from seq2seq.training.recorder import draw_learning_curve, read_metrics
 from tests.toy import reversing, script_validation, train, validation, weights
 
 
@@ -98,7 +98,7 @@ def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
 def test_a_resumed_run_changes_no_copy_by_hard_links(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.training.recorder.draw_learning_curve", draw_learning_curve)
+    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", draw_learning_curve)
     run = train(toy, tmp_path / "run", max_steps=1)
     copy = Path(shutil.copytree(run, tmp_path / "copy", copy_function=os.link))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}

@@ -16,7 +16,6 @@ from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.checkpoint import (
     average,
-    checkpoints,
     find_model,
     newest_good,
     progress_file,
@@ -28,6 +27,7 @@ from seq2seq.storage.checkpoint import (
     save_validation,
 )
 from seq2seq.storage.model_folder import load_model, save_model
+from seq2seq.storage.run_folder import checkpoints
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.optimizer import make_adam
 from tests.conftest import MakeTrained

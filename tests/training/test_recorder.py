@@ -12,8 +12,8 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
+from seq2seq.machine.records import Display, RunRecorder, draw_learning_curve
 from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import Display, RunRecorder, draw_learning_curve
 from seq2seq.training.state import Progress, StepMetrics
 
 METRICS = {
@@ -45,7 +45,8 @@ def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    display = Display(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
+    display = Display()
+    display.open(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
     display.show_progress(Progress(step=26, seconds=202.5))
     assert display.bar.n == pytest.approx(0.75)
     newest = StepMetrics(2, smoothed=12.0, source_tokens=5, target_tokens=4, seconds=0.5)
@@ -59,13 +60,19 @@ def test_a_first_step_that_is_slow_on_a_cpu_tells_what_all_would_take(
 ) -> None:
     caplog.set_level(logging.INFO, "seq2seq")
     for limits in ({}, {"max_steps": 1000}, {"patience": 10}):
-        display = Display(Progress(seconds=5.0), TrainingConfig(**limits))
-        display.on_cpu = True
+        display = Display()
+        display.open(Progress(seconds=5.0), TrainingConfig(**limits), on_cpu=True)
         for step in (1, 2):
             display.show_progress(Progress(step=step, seconds=5.0 + 43.2 * step))
     first = "the first step took 43.2 s"
     found = [line.partition(";")[0] for line in caplog.messages]
     assert found == [f"{first}: 100,000 would take 50 days", first, first]
+
+
+def recording(folder: Path, progress: Progress) -> RunRecorder:
+    recorder = RunRecorder(folder)
+    recorder.open(progress, TrainingConfig())
+    return recorder
 
 
 def steps(path: Path) -> list[int]:
@@ -77,7 +84,7 @@ def test_records_of_steps_that_are_made_again_are_dropped(
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "a": 1.0}) + "\n" for step in range(1, 6)))
-    recorder = RunRecorder(tmp_path, Progress(step=3), TrainingConfig())
+    recorder = recording(tmp_path, Progress(step=3))
     recorder.record_validation(Progress(step=4), VALIDATION, is_best=True)
     recorder.close()
     assert steps(path) == [1, 2, 3, 4]
@@ -94,7 +101,7 @@ def test_lines_that_are_not_records_are_skipped_with_a_warning(
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"step": 1, "a": 2.5}}\n{line}\n{{"step": 2, "a": 1.5}}\n')
-    RunRecorder(tmp_path, Progress(step=3), TrainingConfig()).close()
+    recording(tmp_path, Progress(step=3)).close()
     assert steps(path) == [1, 2]
     assert warnings == [f"{path}: 1 lines are not records and are skipped"]
 
@@ -102,7 +109,7 @@ def test_lines_that_are_not_records_are_skipped_with_a_warning(
 def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
     tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = RunRecorder(tmp_path, Progress(), TrainingConfig())
+    recorder = recording(tmp_path, Progress())
     monkeypatch.setenv("PATH", "")  # no LaTeX in it
     with matplotlib.rc_context({"text.usetex": True}):
         for step in (1, 2):
@@ -133,11 +140,11 @@ def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_ag
 ) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    first = RunRecorder(tmp_path, Progress(), TrainingConfig())
+    first = recording(tmp_path, Progress())
     for step in (1, 2, 3):
         first.record_metrics(Progress(step=step), METRICS)
     first.close()
-    resumed = RunRecorder(tmp_path, Progress(step=1), TrainingConfig())
+    resumed = recording(tmp_path, Progress(step=1))
     resumed.record_validation(Progress(step=2), VALIDATION, is_best=True)
     resumed.close()
     events = EventAccumulator(str(tmp_path / "tensorboard"))
@@ -152,7 +159,7 @@ def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_ag
 def test_tensorboard_that_can_t_be_written_ends_no_training(
     tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = RunRecorder(tmp_path, Progress(), TrainingConfig())
+    recorder = recording(tmp_path, Progress())
 
     def full(*_: object) -> None:
         raise OSError("No space left on device")

@@ -1,0 +1,84 @@
+"""What a training is given beside the plain code: fast forms, records, and a report at its end."""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+
+from seq2seq.config import Config
+from seq2seq.data.preparation import PreparedData
+from seq2seq.errors import UserError
+from seq2seq.fast.training import FastForms, can_compile
+from seq2seq.files.atomic import add_file, write_file
+from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
+from seq2seq.machine.records import RunRecorder, deferred_log_file
+from seq2seq.reporting.card import facts_of_run, model_card
+from seq2seq.reporting.page import draw_page
+from seq2seq.reporting.record import data_record
+from seq2seq.reporting.report import make_report
+from seq2seq.run.setup import user_cache
+from seq2seq.run.training_run import Guests, run_training
+from seq2seq.storage.model_folder import CARD_FILE
+from seq2seq.training.distributed import World
+
+logger = logging.getLogger("seq2seq")
+
+
+def start_training(
+    config: Config, folder: Path, yaml: str, world: World, *, resume_hint: str | None = None
+) -> float:
+    """Call `run_training` with the fast forms, or the plain ones for `forms=plain`, and records."""
+    retain_freed_memory()
+    keep_few_compiled_matmuls()
+    with deferred_log_file(logger) as log_file:
+        recorder = ReportingRecorder(folder, log_file)
+        guests = Guests(recorder=recorder)
+        if config.forms == "fast":
+            guests = Guests(
+                make_forms=lambda device: FastForms(compiled=_compiles(config, device)),
+                recorder=recorder,
+            )
+        return run_training(config, folder, yaml, world, guests, resume_hint=resume_hint)
+
+
+def _compiles(config: Config, device: torch.device) -> bool:
+    """Return whether to compile, and let the compiler keep its work in the user's cache."""
+    if not (config.compile and can_compile(device)):
+        return False
+    compiled = user_cache() / "compiled"
+    compiled.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
+    logger.info("compiling, so the first steps take longer")
+    return True
+
+
+class ReportingRecorder(RunRecorder):
+    """Also records the data, and reports at the end."""
+
+    def record_data(self, data: PreparedData) -> None:
+        """Write what the report says of the data."""
+        write_file(self.folder.data, data_record(data))
+
+    def report(self, device: str) -> None:
+        """Write the page of a run and the cards of its models; if that fails, warn."""
+        path = self.folder.page
+        logger.info("report: translating the validation sets and reading the training text")
+        try:
+            report = make_report(self.folder.path, [], device=device)
+            write_file(path, draw_page(report).encode())
+            logger.info(f"report: {path}")
+            for model, number in ((self.folder.best, 0), (self.folder.averaged, report.averaged)):
+                if model.exists():
+                    path = model / CARD_FILE
+                    card = model_card(facts_of_run(report, averaged=number))
+                    add_file(model, CARD_FILE, card.encode())
+        except Exception as error:  # whatever it is, the model is trained and saved
+            reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
+            logger.warning(f"{path}: not written: {reason}")
+
+    def is_reported(self) -> bool:
+        """Return whether the page of a run and the cards of its models are there."""
+        models = (self.folder.best, self.folder.averaged)
+        cards = [model / CARD_FILE for model in models if model.exists()]
+        return all(path.exists() for path in (self.folder.page, *cards))

@@ -1,0 +1,299 @@
+"""The records of a run: progress bar, `metrics.jsonl`, TensorBoard events, learning curve, log."""
+
+import io
+import json
+import logging
+import math
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from logging.handlers import MemoryHandler
+from pathlib import Path
+
+from tqdm import tqdm
+
+from seq2seq.errors import UserError
+from seq2seq.files.atomic import write_file
+from seq2seq.files.strict import read_regular_file
+from seq2seq.storage.run_folder import RunFolder
+from seq2seq.training.config import TrainingConfig
+from seq2seq.training.recorder import Metrics, Recorder, describe_validation, set_name
+from seq2seq.training.state import Progress
+
+logger = logging.getLogger("seq2seq")
+
+_MAX_DAYS = 7
+
+
+class Display(Recorder):
+    """Shows the progress, and the time left until a limit, if there is one."""
+
+    def __init__(self) -> None:
+        self.bar = tqdm(disable=True)
+        self.logged = time.monotonic()
+
+    def open(self, progress: Progress, config: TrainingConfig, *, on_cpu: bool = False) -> None:
+        """Show the bar; `on_cpu`, the first step tells what all would take."""
+        self.on_cpu = on_cpu
+        self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
+        self.first_step, self.first_second = progress.step, progress.seconds
+        ends_by_steps = not (config.max_minutes or config.patience)
+        self.steps = (config.max_steps or 0) - self.first_step if ends_by_steps else 0
+        limited = bool(self.max_steps or self.max_minutes)
+        self.bar = tqdm(
+            total=1.0,
+            disable=not sys.stderr.isatty(),
+            miniters=0,
+            bar_format="{percentage:3.0f}%|{bar:10}| {desc}" if limited else "{desc}",
+        )
+        self.newest: Metrics = {}
+        self.updated = progress.seconds
+        """When the last update was done, in seconds of training."""
+
+    def show_progress(self, progress: Progress) -> None:
+        """Update the bar."""
+        self.updated = progress.seconds
+        if self.on_cpu and progress.step == self.first_step + 1:
+            self._tell_cost(progress.seconds - self.first_second)
+        if self.bar.disable:
+            return
+        if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
+            self.newest = progress.unrecorded.summary()
+        loss, others = _describe(self.newest) if self.newest else ("", "")
+        step = f"{progress.step}/{self.max_steps}" if self.max_steps else f"step {progress.step}"
+        # What matters least stands last, where a narrow terminal cuts the line.
+        parts = (step, loss, self._left(progress), f"epoch {progress.epoch + 1}", others)
+        self.bar.set_description_str(", ".join(filter(None, parts)), refresh=False)
+        steps = progress.step / self.max_steps if self.max_steps else 0.0
+        minutes = progress.seconds / (60 * self.max_minutes) if self.max_minutes else 0.0
+        self.bar.n = min(1.0, max(steps, minutes))
+        self.bar.update(0)
+
+    def show_validation(self, done: int, lines: int) -> None:
+        """Show how many lines are translated: in the bar or, without one, in a line a minute."""
+        shown = f"validating: {done:,} of {lines:,} lines translated"
+        if not self.bar.disable:
+            self.bar.set_description_str(shown)
+        elif done < lines and time.monotonic() > self.logged + 60:
+            self.logged = time.monotonic()
+            logger.info(shown)
+
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
+        """Log a line if there is no bar."""
+        if self.bar.disable:
+            self.logged = time.monotonic()
+            logger.info(
+                f"step {progress.step}, epoch {progress.epoch + 1},"
+                f" {', '.join(_describe(metrics))}, {self._left(progress)}"
+            )
+
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
+        """Log a line about a validation."""
+        mark = "the best so far" if is_best else f"best at step {progress.best_step}"
+        self.bar.clear()
+        logger.info(
+            f"step {progress.step}, {progress.seconds / 60:.1f} min:"
+            f" {describe_validation(metrics)} ({mark}),"
+            f" validated in {progress.seconds - self.updated:.0f} s"
+        )
+
+    def close(self) -> None:
+        """Close the bar."""
+        self.bar.close()
+
+    def _tell_cost(self, seconds: float) -> None:
+        days, line = self.steps * seconds / 86_400, f"the first step took {seconds:.1f} s"
+        if days > _MAX_DAYS:
+            line += f": {self.steps:,} would take {days:,.0f} days; on a CPU, use model=small"
+            line += " schedule=small_data"
+        self.bar.clear()
+        logger.info(line)
+
+    def _left(self, progress: Progress) -> str:
+        """Describe the time left until the first limit."""
+        limits = []
+        done = progress.step - self.first_step
+        if self.max_steps is not None and done:
+            pace = (progress.seconds - self.first_second) / done
+            limits.append((self.max_steps - progress.step) * pace)
+        if self.max_minutes is not None:
+            limits.append(60 * self.max_minutes - progress.seconds)
+        if not limits:
+            return "until patience ends it"
+        return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
+
+
+def _describe(metrics: Metrics) -> tuple[str, str]:
+    """Describe what matters most, and the rest."""
+    return (
+        f"loss {metrics['train/loss']:.3f}, {metrics['train/tokens_per_second']:,.0f} tokens/s",
+        f"rate {metrics['train/learning_rate']:.2e},"
+        f" waiting for data {metrics['train/waiting_for_data']:.1%}",
+    )
+
+
+_MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
+_MAX_RECORD_BYTES = 64 * 1024
+
+
+class RunRecorder(Display):
+    """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
+
+    def __init__(self, run: Path, log_file: "DeferredFileHandler | None" = None) -> None:
+        super().__init__()
+        self.folder, self.log_file = RunFolder(run), log_file
+        self.path, self.picture = self.folder.metrics, self.folder.learning_curve
+        self.records: list[dict[str, float]] = []
+        self.failed: set[str] = set()
+
+    def start_log(self) -> None:
+        """Write the log so far, and each line from now on."""
+        if self.log_file is not None:
+            self.log_file.write_to(self.folder.log)
+
+    def open(self, progress: Progress, config: TrainingConfig, *, on_cpu: bool = False) -> None:
+        """Read the records of the steps before."""
+        if self.path.exists():
+            earlier = list(read_metrics(self.path))
+            if corrupt := len(self.path.read_bytes().splitlines()) - len(earlier):
+                logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
+            self.records = [record for record in earlier if record["step"] <= progress.step]
+        self._write_records()
+        with warnings.catch_warnings():
+            # TensorBoard imports what it doesn't need, some of it deprecated.
+            warnings.simplefilter("ignore")
+            from torch.utils.tensorboard import SummaryWriter
+        # It drops what earlier files have from this step on.
+        self.events = SummaryWriter(str(self.folder.events), purge_step=progress.step + 1)
+        super().open(progress, config, on_cpu=on_cpu)
+
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
+        """Write metrics, with names such as `train/loss`, to all outputs."""
+        self._write(progress.step, metrics)
+        super().record_metrics(progress, metrics)
+
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
+        """Write a validation's metrics to all outputs and redraw the learning curve."""
+        super().record_validation(progress, metrics, is_best=is_best)
+        self._write(progress.step, metrics)
+        with self._or_warn(self.picture):
+            draw_learning_curve(self.records, self.picture)
+
+    def close(self) -> None:
+        """Close the bar and the event file."""
+        super().close()
+        with self._or_warn(self.folder.events):
+            self.events.close()
+
+    def _write(self, step: int, metrics: Metrics) -> None:
+        record = {"step": step, **metrics}
+        self.records.append(record)
+        with self._or_warn(self.path):
+            if str(self.path) in self.failed:  # a record may be missing, or be there in part
+                self._write_records()
+                self.failed.discard(str(self.path))
+            else:
+                with self.path.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+        with self._or_warn(self.folder.events):
+            for name, value in metrics.items():
+                self.events.add_scalar(name, value, step)
+            self.events.flush()
+
+    def _write_records(self) -> None:
+        content = "".join(json.dumps(record) + "\n" for record in self.records)
+        write_file(self.path, content.encode())
+
+    @contextmanager
+    def _or_warn(self, path: str | Path) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # matplotlib and TensorBoard raise whatever a setting leads to
+            if str(path) not in self.failed:
+                self.failed.add(str(path))
+                reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
+                logger.warning(f"{path}: not written: {reason}; training continues without it")
+
+
+def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw the losses, and the BLEU of each validation set, by step."""
+    from matplotlib.figure import Figure
+
+    def curve(name: str) -> tuple[list[float], list[float]]:
+        points = [(record["step"], record[name]) for record in records if name in record]
+        return [step for step, _ in points], [value for _, value in points]
+
+    figure = Figure(figsize=(10, 4))
+    figure.subplots_adjust(left=0.07, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
+    losses, bleu = figure.subplots(1, 2)
+    # Without label smoothing, as the validation loss is.
+    for side, label in (("train", "training, with dropout"), ("valid", "validation")):
+        steps, perplexities = curve(f"{side}/perplexity")
+        losses.plot(steps, list(map(math.log, perplexities)), label=label)
+    losses.set(xlabel="step", ylabel="nats per target token", title="loss")
+    losses.legend()
+    sets = {name: None for record in records for name in record if name.endswith("/bleu")}
+    for name in sets:
+        bleu.plot(*curve(name), marker="o", markersize=3, label=set_name(name))
+    if len(sets) > 1:
+        bleu.legend()
+    bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
+    for axes in (losses, bleu):
+        axes.grid(alpha=0.3)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=110)
+    write_file(path, picture.getvalue())
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, float]]:
+    """Read the records of a `metrics.jsonl`; skip corrupt lines, such as an incomplete one."""
+    for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
+        try:
+            record = json.loads(line[:_MAX_RECORD_BYTES])
+        except (ValueError, RecursionError):
+            continue
+        if (
+            isinstance(record, dict)
+            and all(type(value) in (int, float) for value in record.values())
+            and all(abs(value) < 2**63 for value in record.values() if type(value) is int)
+            and type(record.get("step")) is int
+        ):
+            yield record
+
+
+class DeferredFileHandler(MemoryHandler):
+    """Keeps log records until it has a file, so that a failed start leaves no run folder."""
+
+    def write_to(self, path: Path) -> None:
+        """Append all records so far to a file, and each one from now on."""
+        if path.exists():  # so that a hard link to it, in a copy of the run, stays as it is
+            write_file(path, path.read_bytes())
+        file = _FileHandler(path)
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self.setTarget(file)
+        self.flush()
+
+
+class _FileHandler(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Ignore errors: on a full disk the training continues without its log."""
+
+
+@contextmanager
+def deferred_log_file(logger: logging.Logger) -> Iterator[DeferredFileHandler]:
+    """Attach a `DeferredFileHandler` to a logger; an error that ends the run goes into its file."""
+    handler = DeferredFileHandler(capacity=1)  # flushed at each record, once there is a file
+    logger.addHandler(handler)
+    try:
+        yield handler
+    except Exception as error:
+        # Not to the logger: the command prints it.
+        handler.handle(logging.makeLogRecord({"msg": f"ended by an error: {UserError(error)}"}))
+        raise
+    finally:
+        logger.removeHandler(handler)
+        if handler.target is not None:
+            handler.target.close()
+        handler.close()
