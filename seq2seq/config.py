@@ -15,6 +15,7 @@ from seq2seq.decoding.config import SearchConfig
 from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.files.strict import MAX_BYTES, read_regular_file
 from seq2seq.model import TransformerConfig
+from seq2seq.settings import fixed, free, place
 from seq2seq.storage.run_folder import RunFolder
 from seq2seq.training.config import TrainingConfig
 
@@ -29,35 +30,35 @@ class Config:
     model: TransformerConfig = field(default_factory=TransformerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
-    run_dir: str | None = None
+    run_dir: str | None = place(None)
     """The folder of the run; made from data, model and date if not given."""
-    resume: bool | str = False
+    resume: bool | str = place(False)
     """Whether to resume the run in run_dir: true, false, or auto: if it has a checkpoint."""
-    init_from: str | None = None
+    init_from: str | None = free(None)
     """Run or model folder to start from: its weights, tokenizer and sizes are used."""
-    init_sha256: str | None = None
+    init_sha256: str | None = free(None)
     """The sha256 of that model's weights; recorded by the run, and checked if given."""
-    cache: str | None = None
+    cache: str | None = place(None)
     """Folder of encoded corpora; seq2seq/ in the user's cache folder if not given."""
-    seed: int = 1
+    seed: int = fixed(1)
     """Seed of weights, order and dropout."""
-    device: str = "auto"
+    device: str = free("auto")
     """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
-    precision: str = "auto"
+    precision: str = free("auto")
     """fp32, bf16, or auto: bf16 if it makes this machine's matmuls faster."""
-    deterministic: bool = False
+    deterministic: bool = free(False)
     """On a GPU, use only kernels that give the same sums in every run, which are slower; those of a
     CPU always do."""
-    forms: str = "fast"
+    forms: str = free("fast")
     """How a step is computed: fast, or plain, as the paper says it, which is slower."""
-    compile: bool = True
+    compile: bool = free(True)
     """Compile layers and loss for a GPU, where PyTorch has a compiler: training starts later."""
-    license: str | None = None
+    license: str | None = free(None)
     """License of the model, for its card, such as cc-by-4.0; the card names none if not given."""
-    bleu_tokenizer: str | None = None
+    bleu_tokenizer: str | None = fixed(None)
     """sacreBLEU's tokenizer for the BLEU of validations, such as ja-mecab for Japanese or none for
     text that is tokenized already; 13a if not given."""
-    distributed_timeout: float = 600.0
+    distributed_timeout: float = free(600.0)
     """Seconds that one of several processes waits for another's gradients before it ends."""
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from seq2seq.data.tokenizer import CONTROL_PIECES, TokenizerConfig
 from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.settings import digested
 
 LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -23,19 +24,19 @@ _MAX_WEIGHT = 1000  # an epoch is made in memory
 class SplitConfig:
     """Two files, a file of pairs (compressed or not), or the split of a dataset."""
 
-    source: str | None = None
+    source: str | None = digested(None)
     """Text file with one source sentence per line."""
 
-    target: str | None = None
+    target: str | None = digested(None)
     """Text file with one target sentence per line; line k belongs to line k of the source."""
 
-    pairs: str | None = None
+    pairs: str | None = digested(None)
     """File with one pair per line, .tsv (source, tab, target) or .jsonl, or a .tmx file."""
 
-    split: str | None = None
+    split: str | None = digested(None)
     """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
 
-    target_language: str | None = None
+    target_language: str | None = digested(None)
     """Code of the target language, for a model of several: ``>>de<<`` stands before the source."""
 
     def __post_init__(self) -> None:
@@ -51,10 +52,10 @@ class SplitConfig:
 class CorpusConfig(SplitConfig):
     """One of several training corpora."""
 
-    weight: float = 1.0
+    weight: float = digested(1.0)
     """How often an epoch takes each pair that passed the filters; 0.5 is every other one."""
 
-    tag: str | None = None
+    tag: str | None = digested(None)
     """A piece such as ``<bt>``, which no text contains, to stand before each source."""
 
 
@@ -62,10 +63,10 @@ class CorpusConfig(SplitConfig):
 class FilterConfig:
     """Which training pairs are skipped; lengths are in tokens, the end symbol counted."""
 
-    max_tokens: int = 256
+    max_tokens: int = digested(256)
     """The most tokens on either side."""
 
-    max_length_ratio: float = 9.0
+    max_length_ratio: float = digested(9.0)
     """The largest ratio of the longer side to the shorter."""
 
     def __post_init__(self) -> None:
@@ -77,44 +78,44 @@ class FilterConfig:
 class DataConfig:
     """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
 
-    name: str = "files"
+    name: str = digested("files")
     """Short name of the corpus, for folders and reports."""
 
-    source_language: str = "source"
+    source_language: str = digested("source")
     """Code of the language to translate from; also its key in rows of .jsonl and datasets."""
 
-    target_language: str = "target"
+    target_language: str = digested("target")
     """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
 
     train: SplitConfig = field(default_factory=SplitConfig)
     """The training split; the tokenizer is learned from it and from ``corpora`` alone."""
 
-    corpora: dict[str, CorpusConfig] = field(default_factory=dict)
+    corpora: dict[str, CorpusConfig] = digested({})
     """More training corpora, by name; ``train``, if there is one, has the weight 1 among them."""
 
     valid: SplitConfig = field(default_factory=SplitConfig)
     """The validation split."""
 
-    valid_from_train: int | None = None
+    valid_from_train: int | None = digested(None)
     """Make `valid` of so many pairs of ``train``, chosen by hashes of their sources: neither they
     nor other pairs with these sources are trained on."""
 
-    valid_sets: dict[str, SplitConfig] = field(default_factory=dict)
+    valid_sets: dict[str, SplitConfig] = digested({})
     """More validation sets, by name: each is validated and recorded as `valid` is."""
 
     test: SplitConfig = field(default_factory=SplitConfig)
     """The test split; training never needs it."""
 
-    dataset: str | None = None
+    dataset: str | None = digested(None)
     """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
 
-    dataset_config: str | None = None
+    dataset_config: str | None = digested(None)
     """Configuration of the dataset, if it has several."""
 
-    dataset_folder: str | None = None
+    dataset_folder: str | None = digested(None)
     """Folder of the dataset that has the files, if it has no configurations."""
 
-    revision: str | None = None
+    revision: str | None = digested(None)
     """Commit of the dataset; a full hash pins its content."""
 
     filter: FilterConfig = field(default_factory=FilterConfig)

@@ -27,6 +27,7 @@ from seq2seq.data.processor import (
     without_lone_surrogates,
 )
 from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.settings import digested
 
 PADDING_ID = 0
 UNKNOWN_ID = 1
@@ -60,25 +61,25 @@ _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raise
 class TokenizerConfig:
     """The options of the vocabulary; the default size is the paper's for English-German."""
 
-    vocab_size: int = 37000
+    vocab_size: int = digested(37000)
     """Pieces of the shared vocabulary, the four control symbols included."""
 
-    byte_fallback: bool = False
+    byte_fallback: bool = digested(False)
     """Spell a character that is not in the vocabulary as its UTF-8 bytes instead of <unk>."""
 
-    character_coverage: float = 1.0
+    character_coverage: float = digested(1.0)
     """Share of the training text's characters that must have a piece of their own."""
 
-    normalization: str = "identity"
+    normalization: str = digested("identity")
     """SentencePiece's normalization: identity, nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf. All but
     identity make some references impossible, such as those with m² or full-width punctuation."""
 
-    max_training_sentences: int = 1_000_000
+    max_training_sentences: int = digested(1_000_000)
     """The most sentences, of both sides together, that the vocabulary is learned from; a random
     sample of a larger corpus. SentencePiece needs up to 1.6 KB per sentence, the most for text
     without spaces."""
 
-    sampling: float = 0.0
+    sampling: float = digested(0.0)
     """BPE-dropout (Provilkov et al. 2020): the share of merges skipped, at random, where training
     text is encoded, again for each epoch; 0 means none, and 0.1 is their choice for both sides."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2seq.errors import UsageError, check_number
+from seq2seq.settings import changeable, free
 from seq2seq.storage.trained_model import MAX_ALPHA
 
 ENGINES = ("native", "ctranslate2")
@@ -17,11 +18,11 @@ _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 class DecodingConfig:
     """The options of any search."""
 
-    nbest: int = 1
+    nbest: int = free(1)
     """Translations returned for each sentence."""
-    alpha: float = 0.6
+    alpha: float = changeable(0.6)
     """Exponent of the length penalty; 0 means no penalty."""
-    max_extra_tokens: int = 50
+    max_extra_tokens: int = changeable(50)
     """How many tokens longer than its source an output may be, `</s>` not counted."""
 
     def __post_init__(self) -> None:
@@ -34,7 +35,7 @@ class DecodingConfig:
 class SearchConfig(DecodingConfig):
     """The options of beam search; the defaults are the paper's."""
 
-    beam_size: int = 4
+    beam_size: int = changeable(4)
     """Hypotheses kept at each step; 1 is greedy search."""
 
     def __post_init__(self) -> None:

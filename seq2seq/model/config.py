@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from seq2seq.errors import UsageError, check_number
+from seq2seq.settings import changeable, fixed
 
 MAX_LAYERS = 1000
 """Maximum number of layers: a larger model would take time and memory before it is refused."""
@@ -66,68 +67,51 @@ class NormPosition(Enum):
     """Before the sublayer, with a norm after the last layer."""
 
 
-_SAVED_IF_CHOSEN = (
-    "num_decoder_layers",
-    "activation",
-    "shared_embedding",
-    "tied_output",
-    "output_bias",
-    "norm",
-    "norm_position",
-    "num_kv_heads",
-    "bias",
-)
-"""Fields that are saved only if they differ from the paper's, as in imported or modern models."""
-
-DROPOUTS = ("dropout", "attention_dropout", "relu_dropout")
-"""Fields that may be changed for a trained model: no weight depends on them."""
-
-
 @dataclass(kw_only=True)
 class TransformerConfig:
     """The hyperparameters of Table 3, and the details on which the paper and its code differ."""
 
-    num_layers: int = 6
+    num_layers: int = fixed(6)
     """Layers of the encoder, and of the decoder (N in the paper)."""
-    num_decoder_layers: int | None = None
+    num_decoder_layers: int | None = fixed(None)
     """Layers of the decoder, if not N; the paper's stacks are equally deep."""
-    d_model: int = 512
+    d_model: int = fixed(512)
     """Width of the embeddings and of every sublayer's output."""
-    d_ff: int = 2048
+    d_ff: int = fixed(2048)
     """Inner width of the feed-forward sublayer."""
-    num_heads: int = 8
+    num_heads: int = fixed(8)
     """Attention heads (h in the paper)."""
-    d_k: int | None = None
+    d_k: int | None = fixed(None)
     """Width of a head's queries and keys; d_model / num_heads if not given."""
-    d_v: int | None = None
+    d_v: int | None = fixed(None)
     """Width of a head's values; d_model / num_heads if not given."""
-    num_kv_heads: int | None = None
+    num_kv_heads: int | None = fixed(None)
     """Heads of keys and values, each shared by several heads of queries; num_heads if not given."""
-    dropout: float = 0.1
+    dropout: float = changeable(0.1)
     """Dropout on each sublayer's output and on the sums of embedding and position (5.4)."""
-    attention_dropout: float = 0.0
+    attention_dropout: float = changeable(0.0)
     """Dropout on the attention weights; not in the paper."""
-    relu_dropout: float = 0.0
+    relu_dropout: float = changeable(0.0)
     """Dropout after the ReLU; not in the paper."""
-    activation: Activation = Activation.relu
+    activation: Activation = fixed(Activation.relu)
     """The function in the feed-forward sublayer (equation 2)."""
-    attention_bias: bool = False
+    attention_bias: bool = fixed(False)
     """Biases on the attention projections; section 3.2.2 has none, tensor2tensor had them."""
-    bias: bool = True
+    bias: bool = fixed(True)
     """Biases in feed-forward networks (3.3) and norms."""
-    norm: Norm = Norm.layer
-    norm_position: NormPosition = NormPosition.post
-    layer_norm_epsilon: float = 1e-6
+    norm: Norm = fixed(Norm.layer)
+    norm_position: NormPosition = fixed(NormPosition.post)
+    layer_norm_epsilon: float = fixed(1e-6)
     """Added inside the root of a norm; tensor2tensor's value, since the paper gives none."""
-    positions: Positions = Positions.sinusoidal
-    start: Start = Start.symbol
-    shared_embedding: bool = True
+    positions: Positions = fixed(Positions.sinusoidal)
+    start: Start = fixed(Start.symbol)
+    shared_embedding: bool = fixed(True)
     """Whether one matrix embeds source and target (3.4)."""
-    tied_output: bool = True
+    tied_output: bool = fixed(True)
     """Whether the matrix that embeds the target also projects to the vocabulary (3.4)."""
-    output_bias: bool = False
+    output_bias: bool = fixed(False)
     """Whether the logits have a bias; neither the paper's nor tensor2tensor's have."""
-    max_learned_positions: int = 512
+    max_learned_positions: int = fixed(512)
     """Longest sequence, in tokens, that `positions: learned` can represent."""
 
     @property
@@ -174,15 +158,9 @@ class TransformerConfig:
         values = {name: getattr(self, name) for name, is_chosen in chosen.items() if is_chosen}
         return [f"{name}={getattr(v, 'value', v)}".lower() for name, v in values.items()]
 
-    def settings(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the fields as values of JSON, as a model folder saves them."""
-        paper = TransformerConfig()
-        saved = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in _SAVED_IF_CHOSEN or value != getattr(paper, name)
-        }
-        return {name: getattr(value, "value", value) for name, value in saved.items()}
+        return {name: getattr(value, "value", value) for name, value in asdict(self).items()}
 
     def __post_init__(self) -> None:
         """Check the sizes and the rates."""
@@ -207,6 +185,6 @@ class TransformerConfig:
             raise UsageError(
                 f"model.positions=rotary turns pairs of features: d_k={self.key_width} must be even"
             )
-        for name in DROPOUTS:
+        for name in ("dropout", "attention_dropout", "relu_dropout"):
             check_number(f"model.{name}", getattr(self, name), at_least=0, below=1)
         check_number("model.layer_norm_epsilon", self.layer_norm_epsilon, above=0, below=math.inf)

@@ -8,7 +8,7 @@ from typing import Any
 
 from seq2seq.config import Config, read_config
 from seq2seq.machine.records import read_metrics
-from seq2seq.reporting.record import LOCATION, flat, newest_progress
+from seq2seq.reporting.record import PLACES, flat, newest_progress
 from seq2seq.storage.run_folder import RunFolder
 from seq2seq.training.config import TrainingConfig
 from seq2seq.training.recorder import Metrics, set_name
@@ -67,7 +67,7 @@ def overview(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     differing = [
         key
         for key in dict.fromkeys(key for of_run in settings.values() for key in of_run)
-        if key not in LOCATION and len({str(of_run.get(key)) for of_run in settings.values()}) > 1
+        if key not in PLACES and len({str(of_run.get(key)) for of_run in settings.values()}) > 1
     ]
 
     def rank(run: RunSummary) -> tuple[bool, tuple[float, float]]:

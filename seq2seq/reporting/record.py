@@ -19,8 +19,9 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_file
 from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
-from seq2seq.model.config import DROPOUTS
+from seq2seq.model import TransformerConfig
 from seq2seq.reporting.buckets import LENGTHS
+from seq2seq.settings import Kind, settings
 from seq2seq.storage.checkpoint import read_progress
 from seq2seq.storage.run_folder import RunFolder, checkpoints
 
@@ -122,23 +123,23 @@ def _sums(splits: Sequence[Split]) -> dict[str, str]:
     return sums
 
 
-LOCATION = ("run_dir", "cache", "resume")
+PLACES = frozenset(name for name, _ in settings(Config(), Kind.place))
 """Settings that say where a run is, and not what it is."""
 VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"
 """A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
 its own."""
 # Of these, too, the initial model's are the defaults, so that its command names them.
-_DROPOUTS = {f"model.{name}" for name in DROPOUTS}
+_DROPOUTS = {f"model.{name}" for name, _ in settings(TransformerConfig(), Kind.changeable)}
 
 
 def train_command(config: Config) -> str:
     """Write a configuration as a command: every value that is not the default of its key.
 
-    The command makes a new run, without `LOCATION`.
+    The command makes a new run, without `PLACES`.
     """
     defaults, values = flat(asdict(Config())), flat(asdict(config))
-    skipped, always = {*LOCATION}, {"data.tokenizer.vocab_size"}  # data=files has another default
+    skipped, always = set(PLACES), {"data.tokenizer.vocab_size"}  # data=files has another default
     if config.init_from is not None:
         always |= _DROPOUTS
         skipped |= {key for key in values if key.startswith(VOCABULARY)} - {SAMPLING}

@@ -16,7 +16,7 @@ from seq2seq.fidelity.report import Row, examine
 from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.overview import best_validation
 from seq2seq.reporting.record import (
-    LOCATION,
+    PLACES,
     DataRecord,
     flat,
     folder_of_text,
@@ -212,7 +212,7 @@ def _compare_runs(
     settings = {
         key: (mine.get(key), theirs.get(key))
         for key in {**mine, **theirs}
-        if key not in LOCATION and mine.get(key) != theirs.get(key)
+        if key not in PLACES and mine.get(key) != theirs.get(key)
     }
     records = [read_data_record(folder) or DataRecord() for folder in (run, other)]
     sums, other_sums = (record.validation_sums() for record in records)

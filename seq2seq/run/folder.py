@@ -11,10 +11,9 @@ from seq2seq.config import Config, read_config
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import errors_as_user_errors, is_temporary
-from seq2seq.model.config import DROPOUTS
+from seq2seq.settings import Kind, Setting, settings
 from seq2seq.storage.run_folder import RunFolder, checkpoints
 from seq2seq.training.distributed import World
-from seq2seq.training.state import Setting
 from seq2seq.training.trainer import Trainer
 
 logger = logging.getLogger("seq2seq")
@@ -124,43 +123,45 @@ def _in_the_way(folder: Path) -> Path | None:
     return next((path for path in unknown if not is_temporary(path)), None)
 
 
-def settings(
+def settings_of_run(
     config: Config, data: PreparedData, trainer: Trainer
 ) -> tuple[dict[str, Setting], dict[str, Setting]]:
     """Return the settings that a resumed run has to keep, and those that it may change."""
-    model, processes = config.model.settings(), trainer.world.size
-    changeable: dict[str, Setting] = {name: model.pop(name) for name in DROPOUTS}
-    changeable |= {
-        "warmup_steps": config.training.warmup_steps,
-        "learning_rate_scale": config.training.learning_rate_scale,
-        "label_smoothing": config.training.label_smoothing,
+    processes = trainer.world.size
+    changeable = named_settings(config, Kind.changeable) | {
+        # None is 0 in all checkpoints.
         "dropout_warmup_steps": config.training.dropout_warmup_steps or 0,
-        "validate_mean": config.training.validate_mean,
-        "beam_size": config.search.beam_size,
-        "alpha": config.search.alpha,
         "processes": processes,
         "threads": torch.get_num_threads(),
         "dtype": str(trainer.compute.dtype).removeprefix("torch."),
         "tokens at once": "{} and {}".format(*trainer.updater.most_tokens),
         "compiled": trainer.forms.compiled,
     }
-    budget = config.training.budget(processes)
     text, rate = data.folder.name, config.data.tokenizer.sampling
-    source = f"{text} sampled at {rate}" if rate else text
-    fixed: dict[str, Setting] = {"data": source, "seed": config.seed, **budget, **model}
+    fixed = named_settings(config, Kind.fixed) | {
+        "data": f"{text} sampled at {rate}" if rate else text,
+        "micro_batches": config.training.micro_batches(processes),
+    }
     if data.mixture is not None:
         weights = data.mixture.weights.items()
         fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
     # The best BLEU so far can be compared with one of the same tokens on the same sets alone.
-    if config.bleu_tokenizer is not None:
-        fixed["bleu_tokenizer"] = config.bleu_tokenizer
-    if config.training.select_by != "bleu":
-        fixed["select_by"] = config.training.select_by
     if (select := config.training.select) != "valid":
         digests = [
             f"{name} {valid.split.fingerprint[:16]}"
             for name, valid in sorted(data.valid_sets.items())
             if name != "valid" and select in (name, "mean")
         ]
-        fixed |= {"select": select, "valid_sets": ", ".join(digests)}
+        fixed["valid_sets"] = ", ".join(digests)
     return fixed, changeable
+
+
+def named_settings(config: Config, kind: Kind) -> dict[str, Setting]:
+    """Return the settings of a class by the last part of their names, as checkpoints have them."""
+    return {name.rpartition(".")[2]: value for name, value in settings(config, kind)}
+
+
+def default_settings() -> dict[str, Setting]:
+    """Return the defaults of the settings that a checkpoint has."""
+    default = Config()
+    return named_settings(default, Kind.fixed) | named_settings(default, Kind.changeable)

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +17,8 @@ from seq2seq.device import Compute, make_deterministic, too_old
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import suited_tokenizer
 from seq2seq.files.manifest import read_manifest
-from seq2seq.model.config import DROPOUTS, Positions
+from seq2seq.model.config import Positions
+from seq2seq.settings import Kind, settings
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description
 from seq2seq.storage.run_folder import checkpoints
@@ -148,13 +148,12 @@ def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str
 def load_initial_model(config: Config, run: Path) -> TrainedModel:
     """Load the model of `init_from`; of a run that is resumed, its newest checkpoint."""
     initial = _read(config, run, load_model)
-    own, sizes = asdict(config.model), asdict(initial.model.config)
-    for name, value in own.items():
-        if name not in DROPOUTS and value != sizes[name]:
-            shown, known = (getattr(v, "value", v) for v in (value, sizes[name]))
+    sizes = dict(settings(initial.model.config, Kind.fixed))
+    for name, value in settings(config.model, Kind.fixed):
+        if value != sizes[name]:
             raise UserError(
-                f"init_from={config.init_from}: model.{name}={shown} is not the model's {known}:"
-                " remove model.*"
+                f"init_from={config.init_from}: model.{name}={value} is not the model's"
+                f" {sizes[name]}: remove model.*"
             )
     return initial
 

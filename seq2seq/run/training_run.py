@@ -16,7 +16,7 @@ from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
 from seq2seq.files.atomic import remove_folder, write_file
 from seq2seq.model import Transformer
 from seq2seq.run.ending import best_mean
-from seq2seq.run.folder import lock_run_folder, settings
+from seq2seq.run.folder import default_settings, lock_run_folder, settings_of_run
 from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
 from seq2seq.run.validation import SetShare, summarize, validate_share
 from seq2seq.storage.checkpoint import (
@@ -147,14 +147,17 @@ class TrainingRun:
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""
-        return RunState(self.trainer.progress, *settings(self.config, self.data, self.trainer))
+        settings = settings_of_run(self.config, self.data, self.trainer)
+        return RunState(self.trainer.progress, *settings)
 
     def restore(self) -> RunState:
         """Restore the newest good checkpoint, and return its state."""
         self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
         if self.newest is None:
             raise UserError(f"{self.folder}: no good checkpoint to resume from")
-        before = self.state().restored(progress_file(self.newest), read_progress(self.newest))
+        before = self.state().restored(
+            progress_file(self.newest), read_progress(self.newest), default_settings()
+        )
         trainer, average = self.trainer, self.trainer.updater.average
         restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
         if average is not None:

@@ -20,7 +20,8 @@ from seq2seq.files.atomic import add_file, remove_folder, remove_leftovers, writ
 from seq2seq.files.manifest import MANIFEST, check_listed_file, read_listed_file, read_manifest
 from seq2seq.files.strict import MAX_BYTES, parse_json
 from seq2seq.files.tensors import max_bytes, save_tensors
-from seq2seq.model import Transformer, TransformerConfig
+from seq2seq.model import Transformer
+from seq2seq.settings import Kind, settings
 from seq2seq.storage.model_folder import (
     MODEL_FILES,
     PAIR_FILES,
@@ -187,19 +188,15 @@ def average(folders: Sequence[Path]) -> TrainedModel:
     """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
     *others, last = folders
     mean = load_model(last)
+    sizes = dict(settings(mean.model.config, Kind.fixed))
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}
     for folder in others:
         other = load_model(folder)
         if other.tokenizer.files() != mean.tokenizer.files():
             raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
-        if _without_dropout(other.model.config) != _without_dropout(mean.model.config):
+        if dict(settings(other.model.config, Kind.fixed)) != sizes:
             raise UserError(f"{folder}: another model than {last}: they have no mean")
         for name, value in other.model.state_dict().items():
             sums[name] += value
     mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
     return replace(mean, search=None)
-
-
-def _without_dropout(config: TransformerConfig) -> TransformerConfig:
-    """Reset the dropout rates, which may differ between averaged checkpoints."""
-    return replace(config, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)

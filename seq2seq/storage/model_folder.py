@@ -133,7 +133,7 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
         "format": FORMAT,
         "source_language": trained.source_language,
         "target_language": trained.target_language,
-        "model": trained.model.config.settings(),
+        "model": trained.model.config.to_json(),
     }
     if isinstance(trained.tokenizer, PairTokenizer):
         config["tokenizer"] = asdict(trained.tokenizer.config)

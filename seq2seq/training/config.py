@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from seq2seq.data.batching import Batching, BatchStatistics, Mixture
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.settings import changeable, fixed, free
 
 # The paper's 100,000 steps are about 20 epochs of its corpus.
 _MAX_EPOCHS = 1000
@@ -19,70 +20,61 @@ _SMALL_STEP = 1024  # tokens, of schedule=small_data
 class TrainingConfig:
     """Options of steps, learning rate, limits and checkpoints; the defaults are the paper's."""
 
-    source_tokens: int = 25_000
+    source_tokens: int = fixed(25_000)
     """Source tokens of a step, padding not counted, on all devices together."""
-    target_tokens: int = 25_000
+    target_tokens: int = fixed(25_000)
     """Target tokens of a step, padding not counted, on all devices together."""
-    micro_batch_tokens: int = 4096
+    micro_batch_tokens: int = free(4096)
     """Most source tokens, and most target tokens, of a micro-batch; a step consists of as many of
     these as its tokens need. On a GPU, a process computes all of its own at once, if they fit
     into memory."""
-    count_longer_side: bool = False
+    count_longer_side: bool = fixed(False)
     """Fill a micro-batch until its longer side, padding counted, is full, as tensor2tensor did;
     otherwise until both sides together are."""
-    max_steps: int | None = 100_000
+    max_steps: int | None = free(100_000)
     """Updates after which training ends."""
-    max_minutes: float | None = None
+    max_minutes: float | None = free(None)
     """Minutes, validation included, after which training ends."""
-    patience: int | None = None
+    patience: int | None = free(None)
     """Validations without a better one after which training ends."""
-    select: str = "valid"
+    select: str = fixed("valid")
     """The validation set that selects the best model: `valid`, a name in data.valid_sets, or
     `mean`, the mean over all sets."""
-    select_by: str = "bleu"
+    select_by: str = fixed("bleu")
     """The measure by which it selects: bleu, chrf (chrF2, for pairs with little text) or loss."""
-    init_std: float | None = None
+    init_std: float | None = free(None)
     """Standard deviation of the initial matrices and embeddings; None means tensor2tensor's, since
     the paper gives none."""
-    warmup_steps: int = 4000
+    warmup_steps: int = changeable(4000)
     """Updates over which the learning rate rises."""
-    learning_rate_scale: float = 1.0
+    learning_rate_scale: float = changeable(1.0)
     """Factor on the paper's learning rate."""
-    dropout_warmup_steps: int | None = None
+    dropout_warmup_steps: int | None = changeable(None)
     """Updates over which dropout rises from 0 to the model's rates; None means constant rates. At
     first, dropout slows learning; later, it prevents overfitting."""
-    label_smoothing: float = 0.1
+    label_smoothing: float = changeable(0.1)
     """Probability of all tokens but the reference together, in the target distribution."""
-    checkpoint_steps: int | None = 1500
+    checkpoint_steps: int | None = free(1500)
     """Most updates between two checkpoints, each of which is validated: those of the paper's ten
     minutes."""
-    checkpoint_minutes: float | None = 10.0
+    checkpoint_minutes: float | None = free(10.0)
     """Most minutes between two checkpoints."""
-    keep_checkpoints: int = 5
+    keep_checkpoints: int = free(5)
     """Number of newest checkpoints to keep, besides the best model."""
-    average_checkpoints: int = 5
+    average_checkpoints: int = free(5)
     """Number of newest checkpoints whose mean is the final model, unless the best checkpoint
     validates better; 1 means no mean."""
-    average_alternatives: list[int] = field(default_factory=list)
+    average_alternatives: list[int] = free([])
     """Other numbers of newest checkpoints; the mean that validates best is taken."""
-    validate_mean: bool = False
+    validate_mean: bool = changeable(False)
     """Validate, and keep as the best model, an average of the weights: see `WeightAverage`."""
-    log_steps: int = 50
+    log_steps: int = free(50)
     """Updates between two records of the training loss."""
 
     def micro_batches(self, devices: int = 1) -> int:
         """Return the number of micro-batches of a step, a multiple of the number of devices."""
         count = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
         return math.ceil(count / devices) * devices
-
-    def budget(self, devices: int) -> dict[str, int]:
-        """Return the settings that determine how a corpus is divided into batches."""
-        return {
-            "source_tokens": self.source_tokens,
-            "target_tokens": self.target_tokens,
-            "micro_batches": self.micro_batches(devices),
-            "count_longer_side": int(self.count_longer_side),
-        }
 
     @property
     def selecting_set(self) -> str:

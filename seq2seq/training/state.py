@@ -2,14 +2,16 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from seq2seq.errors import UserError
 from seq2seq.files.strict import parse_json
+from seq2seq.settings import Setting
 
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0)]
@@ -100,8 +102,6 @@ class Progress:
 
 FORMAT = 2
 
-Setting: TypeAlias = bool | str | int | float | None
-
 # How to keep those settings of a checkpoint that are not keys of the configuration.
 _HINTS = {
     "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
@@ -123,15 +123,23 @@ class RunState:
         """Return the content of the file."""
         return {"format": FORMAT, **asdict(self)}
 
-    def restored(self, path: Path, saved: dict[str, Any]) -> "RunState":
-        """Return a saved state, if this one may resume from it."""
+    def restored(
+        self, path: Path, saved: dict[str, Any], defaults: Mapping[str, Setting]
+    ) -> "RunState":
+        """Return a saved state, if this one may resume from it.
+
+        Settings that it doesn't name, because an earlier version wrote it, had their defaults.
+        """
         if saved.get("format") != FORMAT:
             written = repr(saved.get("format"))[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
         content = {name: value for name, value in saved.items() if name != "format"}
         before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
+        for name in self.fixed.keys() & defaults.keys():
+            before.fixed.setdefault(name, defaults[name])
+        for name in self.changeable.keys() & defaults.keys():
+            before.changeable.setdefault(name, defaults[name])
         for name in {**self.fixed, **before.fixed}:
-            # A key without a value may be missing.
             then, now = before.fixed.get(name), self.fixed.get(name)
             if then != now:
                 raise UserError(

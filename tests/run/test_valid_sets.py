@@ -92,7 +92,7 @@ def test_a_resumed_training_selects_as_it_did_before(
     several: Config, sentences: list[str], tmp_path: Path
 ) -> None:
     train(several, tmp_path, select="news", max_steps=1)
-    with pytest.raises(UserError, match="trained with select='news', now None"):
+    with pytest.raises(UserError, match="trained with select='news', now 'valid'"):
         train(several, tmp_path, resume=True, max_steps=2)
     other = reversing(tmp_path, "other", sentences[5:15])
     changed = replace(several, data=replace(several.data, valid_sets={"news": other}))

@@ -20,6 +20,15 @@ from seq2seq.training.state import Progress, RunState
 def test_a_state_of_another_run_or_version_is_refused(damage: dict[str, Any], message: str) -> None:
     now = RunState(Progress(), fixed={"data": "31f2", "d_k": None}, changeable={})
     path = Path("run/progress.json")
-    assert now.restored(path, now.to_json()) == now
+    assert now.restored(path, now.to_json(), {}) == now
     with pytest.raises(UserError, match=f"^{path}: .*{message}"):
-        now.restored(path, now.to_json() | damage)
+        now.restored(path, now.to_json() | damage, {})
+
+
+def test_a_setting_that_a_checkpoint_does_not_name_had_its_default() -> None:
+    now = RunState(Progress(), fixed={"data": "31f2", "bias": True}, changeable={"alpha": 0.7})
+    earlier = now.to_json() | {"fixed": {"data": "31f2"}, "changeable": {}}
+    path, defaults = Path("run/progress.json"), {"bias": True, "alpha": 0.6}
+    assert now.changes(now.restored(path, earlier, defaults)) == ["alpha: 0.6 before, 0.7 now"]
+    with pytest.raises(UserError, match="bias=False"):
+        now.restored(path, earlier, defaults | {"bias": False})

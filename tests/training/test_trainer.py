@@ -210,7 +210,7 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     )
     restore_checkpoint(saved[0], second.model, second.optimizer)
     now = RunState(second.progress, {}, {})
-    second.progress = now.restored(progress_file(saved[0]), read_progress(saved[0])).progress
+    second.progress = now.restored(progress_file(saved[0]), read_progress(saved[0]), {}).progress
     assert second.progress.step == step
     torch.manual_seed(step)
     saves: list[int] = []

@@ -1,0 +1,48 @@
+"""The classes of settings: what a resumed run must keep, what it may change, and where it is.
+
+Each field of a configuration names its class where it is defined: `warmup_steps: int =
+changeable(4000)`.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import field, fields, is_dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, TypeAlias
+
+Setting: TypeAlias = bool | str | int | float | None
+
+
+class Kind(Enum):
+    """What a setting means for a run that is resumed or compared."""
+
+    fixed = "a resumed run must have the same value"
+    changeable = "a resumed run may have another value, and then differs from an uninterrupted one"
+    free = "the updates do not depend on it"
+    digested = "determines the training text, of which a resumed run must have the same digest"
+    place = "where a run is, and not what it is"
+
+
+def setting(default: Any, kind: Kind) -> Any:
+    """A field of a configuration, with its default and its class."""
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy.copy(default), metadata={"kind": kind})
+    return field(default=default, metadata={"kind": kind})
+
+
+fixed = partial(setting, kind=Kind.fixed)
+changeable = partial(setting, kind=Kind.changeable)
+free = partial(setting, kind=Kind.free)
+digested = partial(setting, kind=Kind.digested)
+place = partial(setting, kind=Kind.place)
+
+
+def settings(config: Any, kind: Kind, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted names of the settings of a class, and their values as JSON has them."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if item.metadata.get("kind") is kind:
+            yield prefix + item.name, getattr(value, "value", value)
+        elif is_dataclass(value):
+            yield from settings(value, kind, f"{prefix}{item.name}.")
