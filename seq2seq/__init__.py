@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.config import TranslationOptions as TranslationOptions
+    from seq2seq.decoding.options import TranslationOptions as TranslationOptions
     from seq2seq.decoding.ray_data import TranslateLines as TranslateLines
     from seq2seq.decoding.translation import Translation as Translation
     from seq2seq.decoding.translator import Translator as Translator
@@ -14,7 +14,7 @@ __version__ = "0.2.0"
 _MODULES = {
     "TranslateLines": "ray_data",
     "Translation": "translation",
-    "TranslationOptions": "config",
+    "TranslationOptions": "options",
     "Translator": "translator",
 }
 

@@ -24,14 +24,17 @@ class Kind(Enum):
     place = "where a run is, and not what it is"
 
 
-def setting(default: Any, kind: Kind) -> Any:
+def setting(default: Any, kind: Kind, **more: bool) -> Any:
     """A field of a configuration, with its default and its class."""
+    metadata = {"kind": kind, **more}
     if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy.copy(default), metadata={"kind": kind})
-    return field(default=default, metadata={"kind": kind})
+        return field(default_factory=lambda: copy.copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 fixed = partial(setting, kind=Kind.fixed)
+variant = partial(setting, kind=Kind.fixed, variant=True)
+"""A fixed setting of which any value but the default makes a model of `seq2seq.zoo`."""
 changeable = partial(setting, kind=Kind.changeable)
 free = partial(setting, kind=Kind.free)
 digested = partial(setting, kind=Kind.digested)

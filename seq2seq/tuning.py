@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from sacrebleu import CHRF
 
-from seq2seq.decoding.config import SearchConfig, SweepConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SweepConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import ScoreConfig, bleu_metric, signature
 from seq2seq.storage.trained_model import TrainedModel

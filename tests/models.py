@@ -21,7 +21,7 @@ MODERN: list[dict[str, Any]] = [
     {"num_kv_heads": 1},
     {"bias": False},
 ]
-"""Each change of `model/modern.py` alone."""
+"""Each change of `zoo/modern.py` alone."""
 ALL_MODERN = {name: value for change in MODERN for name, value in change.items()}
 
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
-from seq2seq.decoding.static_search import StaticSearch
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.fast.loss import projected_loss
+from seq2seq.fast.static_search import StaticSearch
 from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model import Transformer, TransformerConfig
@@ -99,8 +100,8 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
         for found, one in zip(in_graphs.translate(lines), expected, strict=False):
             assert found.text == one.text
             assert found.score == pytest.approx(one.score, abs=1e-4)
-    assert isinstance(in_graphs.engine.beam_search, StaticSearch)
-    graphs = in_graphs.engine.beam_search.graphs
+    assert isinstance(in_graphs.engine.static, StaticSearch)
+    graphs = in_graphs.engine.static.graphs
     assert graphs is not None
     assert graphs.works
     assert graphs.replays

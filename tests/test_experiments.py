@@ -17,6 +17,7 @@ from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_setting
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
+from seq2seq.zoo import modern_choices
 from tests.models import ALL_MODERN
 
 TABLE_3 = {row.name: row for row in ROWS}
@@ -107,7 +108,7 @@ def test_a_row_at_a_quarter_has_its_widths_divided_by_four(row: PaperRow) -> Non
 @pytest.mark.parametrize("change", [*ALL_MODERN, "all", "paper"])
 def test_a_modern_experiment_changes_the_model_alone(change: str) -> None:
     config, paper = (composed(f"experiment=modern/{name}") for name in (change, "paper"))
-    names = [choice.partition("=")[0] for choice in config.model.modern_choices]
+    names = [choice.partition("=")[0] for choice in modern_choices(config.model)]
     assert names == {"paper": [], "all": [*ALL_MODERN]}.get(change, [change])
     settings = {name: getattr(paper.model, name) for name in names}
     assert replace(config, model=replace(config.model, **settings)) == paper

@@ -28,7 +28,8 @@ import turns
 
 from seq2seq.data.lines import read_text_lines
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import choose_device
 from seq2seq.evaluation.scores import score_all

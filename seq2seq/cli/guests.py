@@ -2,12 +2,18 @@
 
 import logging
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from seq2seq.config import Config
 from seq2seq.data.preparation import PreparedData
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files.atomic import add_file, write_file
@@ -20,6 +26,7 @@ from seq2seq.reporting.report import make_report
 from seq2seq.run.setup import user_cache
 from seq2seq.run.training_run import Guests, run_training
 from seq2seq.storage.model_folder import CARD_FILE
+from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.training.distributed import World
 
 logger = logging.getLogger("seq2seq")
@@ -37,6 +44,7 @@ def start_training(
         if config.forms == "fast":
             guests = Guests(
                 make_forms=lambda device: FastForms(compiled=_compiles(config, device)),
+                make_translator=_FastTranslator,
                 recorder=recorder,
             )
         return run_training(config, folder, yaml, world, guests, resume_hint=resume_hint)
@@ -51,6 +59,24 @@ def _compiles(config: Config, device: torch.device) -> bool:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
     logger.info("compiling, so the first steps take longer")
     return True
+
+
+class _FastTranslator:
+    """`seq2seq.Translator`, as a validation calls it."""
+
+    def __init__(self, trained: TrainedModel, compute: Compute, search: SearchConfig) -> None:
+        self.trained = trained
+        self.translator: Translator | None = None
+        self.options = TranslationOptions(device=str(compute.device), search=search)
+
+    def translate(
+        self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]
+    ) -> list[str]:
+        """Translate lines into a language."""
+        if self.translator is None:
+            self.translator = Translator(self.trained, replace(self.options, to=to))
+        translator = self.translator.with_target_language(to)
+        return [each.text for each in translator.translate(lines, on_batch=on_batch)]
 
 
 class ReportingRecorder(RunRecorder):

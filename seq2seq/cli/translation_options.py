@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+    from seq2seq.decoding.config import SearchConfig
+    from seq2seq.decoding.options import SamplingConfig, TranslationOptions
     from seq2seq.decoding.translator import Translator
 
 
@@ -120,8 +121,9 @@ def translation_options(
 
     The search that was tuned for the models `runs`, which translate together, is the default.
     """
-    from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+    from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.ensemble import saved_search
+    from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 
     search: SearchConfig | SamplingConfig | None = None
     try:

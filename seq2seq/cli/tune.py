@@ -20,7 +20,7 @@ from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2seq.config import Config
-    from seq2seq.decoding.config import TranslationOptions
+    from seq2seq.decoding.options import TranslationOptions
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.reporting.sets import TextSet
     from seq2seq.storage.trained_model import TunedSearch

@@ -10,13 +10,12 @@ V vocabulary; T tokens so far, the start symbol included.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.config import SearchConfig, SweepConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
     Hypothesis,
@@ -31,8 +30,6 @@ from seq2seq.decoding.search import (
     rows_of,
 )
 from seq2seq.device import copy_to_device
-from seq2seq.fast.packed import round_batch_size
-from seq2seq.fast.topk import topk_by_blocks
 
 
 @torch.inference_mode()
@@ -41,18 +38,16 @@ def beam_search(
     state: State,
     max_lengths: Tensor,
     config: SearchConfig,
+    kind: "type[Beams] | None" = None,
     **rules: Unpack[Rules],
 ) -> list[list[Hypothesis]]:
     """Find at most config.nbest outputs of each sentence, the best first.
 
     `step` maps the newest tokens (N,) and the state to logits (N, V). The state begins with one row
     per sentence; an output has at most `max_lengths` (B,) tokens, `</s>` not counted. Stopping once
-    a sentence is done never changes its outputs.
-
-    A `SweepConfig` gives the best output by each of its alphas, in their order.
+    a sentence is done never changes its outputs. `kind` may compute them otherwise.
     """
-    kind = _BeamsByLength if isinstance(config, SweepConfig) else Beams
-    beams = kind(max_lengths, config, rules)
+    beams = (kind or Beams)(max_lengths, config, rules)
     while True:
         logits = step(beams.live_tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         parents = beams.extend(logits)  # (N,)
@@ -112,20 +107,17 @@ class Beams(SearchBatch):
         At most half of them end, so the beam stays full. Greedy search takes the best alone.
         """
         (sentences, beam), vocab_size = self.live_scores.shape, logits.size(1)
-        logits = logits.view(sentences, beam, vocab_size)
-        wanted = 2 * self.config.beam_size if self.config.beam_size > 1 else 1
-        # On a CPU for a few sentences at a time, so that their scores, 2 MB, stay in its cache.
-        chunk = max(1, 2**19 // (beam * vocab_size)) if logits.is_cpu else sentences
-        found = []
-        for first in range(0, sentences, chunk):
-            some = slice(first, first + chunk)
-            scores = output_log_probabilities(logits[some], self.suppressed_ids)  # (b, beam, V)
-            force_tokens(scores, None if forced is None else forced[some])
-            scores += self.live_scores[some].unsqueeze(2)
-            found.append(topk_by_blocks(scores.flatten(1), min(wanted, beam * vocab_size)))
-            del scores  # the next ones get its memory
-        best, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
+        scores = output_log_probabilities(
+            logits.view(sentences, beam, vocab_size), self.suppressed_ids
+        )  # (B, beam, V)
+        force_tokens(scores, forced)
+        scores += self.live_scores.unsqueeze(2)
+        best, indices = scores.flatten(1).topk(self.most_candidates(beam * vocab_size))
         return best, indices // vocab_size, indices % vocab_size
+
+    def most_candidates(self, continuations: int) -> int:
+        """Return how many candidates each sentence has."""
+        return min(continuations, 2 * self.config.beam_size if self.config.beam_size > 1 else 1)
 
     def add_finished(self, scores: Tensor, parents: Tensor) -> None:
         """Merge candidates: scores (B, C), -inf for those that don't end, and parents (B, C)."""
@@ -168,11 +160,9 @@ class Beams(SearchBatch):
         nbest = self.config.nbest
         return self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
 
-    def remaining(self, rounded: Callable[[int], int] = round_batch_size) -> list[int]:
-        """Return the sentences to keep: those not done, filled up to a rounded batch size."""
-        not_done_first = sorted(range(len(self.sentence_ids)), key=self.is_done)
-        not_done = sum(not self.is_done(i) for i in not_done_first)
-        return sorted(not_done_first[: rounded(not_done)])
+    def remaining(self) -> list[int]:
+        """Return the sentences to keep: those not done."""
+        return [i for i in range(len(self.sentence_ids)) if not self.is_done(i)]
 
     def results(self) -> list[list[Hypothesis]]:
         """Return the outputs of all sentences."""
@@ -188,50 +178,3 @@ class Beams(SearchBatch):
                     ids = [token for token in padded if token != NO_TOKEN]
                     results[sentence].append(Hypothesis(ids, score, truncated=len(ids) >= limit))
         return results
-
-
-class _BeamsByLength(Beams):
-    """Keeps, for each sentence, the most probable of the finished hypotheses of each length.
-
-    Which hypotheses are live does not depend on alpha, and of those that finish with the same
-    length every alpha prefers the most probable.
-    """
-
-    config: SweepConfig
-
-    def __init__(self, max_lengths: Tensor, config: SearchConfig, rules: Rules) -> None:
-        super().__init__(max_lengths, config, rules)
-        sentences, longest = len(max_lengths), max(self.limits)
-        # Log-probabilities (B, length) and tokens (B, length, longest), `</s>` not counted.
-        self.scores_by_length = self.live_scores.new_full((sentences, longest + 1), -math.inf)
-        shape = (sentences, longest + 1, longest)
-        self.tokens_by_length = max_lengths.new_full(shape, NO_TOKEN)
-
-    def add_finished(self, scores: Tensor, parents: Tensor) -> None:
-        """Also keep the most probable of the candidates that end."""
-        super().add_finished(scores, parents)
-        size = self.length - 1  # without `</s>`
-        best, index = scores.max(dim=1)  # (B,)
-        rows = torch.arange(len(parents), device=parents.device)
-        self.scores_by_length[:, size] = best
-        self.tokens_by_length[:, size, :size] = self.live_tokens[rows, parents[rows, index], 1:]
-
-    def best_outputs(self) -> tuple[Tensor, Tensor]:
-        """Return the log-probabilities and the tokens of all lengths, the most probable first."""
-        scores, order = self.scores_by_length.sort(dim=1, descending=True)
-        rows = torch.arange(len(order), device=order.device).unsqueeze(1)
-        return scores, self.tokens_by_length[rows, order]
-
-    def results(self) -> list[list[Hypothesis]]:
-        """Return the best output of each sentence by each alpha."""
-        alphas = self.config.alphas
-        return [[_best(outputs, alpha) for alpha in alphas] for outputs in super().results()]
-
-
-def _best(outputs: list[Hypothesis], alpha: float) -> Hypothesis:
-    """Choose among hypotheses that are scored by their log-probabilities."""
-    penalized = [
-        replace(one, score=one.score / length_penalty(len(one.token_ids) + 1, alpha))
-        for one in outputs
-    ]
-    return max(penalized, key=lambda one: one.score)

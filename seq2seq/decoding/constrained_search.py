@@ -30,7 +30,6 @@ from seq2seq.decoding.search import (
     output_log_probabilities,
 )
 from seq2seq.device import copy_to_device
-from seq2seq.fast.topk import topk_by_blocks
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class _Banks(SearchBatch):
         and those that continue a term.
         """
         _, beam, vocab_size = scores.shape
-        _, best = topk_by_blocks(scores.flatten(1), 2 * beam)  # (B, 2 * beam)
+        _, best = scores.flatten(1).topk(2 * beam)  # (B, 2 * beam)
         first = torch.arange(0, beam * vocab_size, vocab_size, device=scores.device)
         of_each = first + scores.argmax(dim=2)  # (B, beam)
         after_words = first + scores.index_fill(2, self.within_words[0], -math.inf).argmax(dim=2)

@@ -1,7 +1,7 @@
 """Segments in, hypotheses out: the native search, and CTranslate2's."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -11,27 +11,32 @@ from typing import Any
 
 import torch
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SamplingConfig, SearchConfig
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.constrained_search import constrained_search
-from seq2seq.decoding.ensemble import Decoder, Ensemble
+from seq2seq.decoding.engine import Engine
+from seq2seq.decoding.ensemble import Ensemble
 from seq2seq.decoding.glossary import Glossary
+from seq2seq.decoding.options import SamplingConfig, SweepConfig
 from seq2seq.decoding.sampling import sample
-from seq2seq.decoding.search import Hypothesis, Rules, length_penalty, nan_error, pad
+from seq2seq.decoding.search import Hypothesis, SearchInput, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
-from seq2seq.decoding.static_search import StaticSearch, full_batch
-from seq2seq.device import Compute, copy_to_device
+from seq2seq.decoding.sweep import BeamsByLength
+from seq2seq.device import Compute
 from seq2seq.errors import UserError, limit_reached
+from seq2seq.fast.beams import FastBeams
 from seq2seq.fast.graphs import Buffers, Graphs
+from seq2seq.fast.static_search import StaticSearch, full_batch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.interop.ctranslate2 import ctranslate2_files
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.zoo import modern_choices
 
 
-class NativeEngine:
-    """Searches with a model, or with several as an ensemble.
+class NativeEngine(Engine):
+    """Searches with the fast forms of a model, or with several models as an ensemble.
 
     On a GPU, one model that runs one search at a time is searched in fixed shapes. The layers of
     the models, which are in the precision of `compute`, are replaced by fast forms. Later searches
@@ -48,58 +53,56 @@ class NativeEngine:
         glossary: Glossary | None,
     ) -> None:
         self.device, self.glossary = compute.device, glossary
-        self.beam_search: Callable[..., list[list[Hypothesis]]] = beam_search
-        self.rounded: Callable[[int], int] = int
-        """Rounds the number of sentences of a full batch."""
+        self.static: StaticSearch | None = None
         self._turn: AbstractContextManager[object] = nullcontext()
         buffers = graphs = None
         static = compute.on_gpu if kernels.static is None else kernels.static
-        static = static and not models[0].config.modern_choices and glossary is None
+        static = static and not modern_choices(models[0].config) and glossary is None
         if static and type(search) is SearchConfig and workers == len(models) == 1:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(self.device) if kernels.graphs and compute.on_gpu else None
-            self.beam_search = StaticSearch(buffers, graphs)
+            self.static = StaticSearch(buffers, graphs)
         decoders = [
             use_translation_kernels(m, compute.dtype, kernels, buffers, graphs) for m in models
         ]
-        self.decoder: Decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
+        self.decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
 
     def search(
-        self, segments: list[Segment], search: SearchConfig | SamplingConfig
+        self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
-        """Find the hypotheses of each segment, the best first."""
-        if not any(segment.terms for segment in segments):
-            return self._search(segments, search)
-        # Segments with terms are searched apart from the others.
-        groups = [[one for one in segments if bool(one.terms) is has] for has in (False, True)]
-        found = [iter(self._search(group, search) if group else ()) for group in groups]
-        return [next(found[bool(segment.terms)]) for segment in segments]
+        """See `Engine.search`; segments with terms are searched apart from the others."""
+        with_terms = [isinstance(each, Segment) and bool(each.terms) for each in inputs]
+        if not any(with_terms):
+            return self._search(inputs, config)
+        groups: dict[bool, list[SearchInput]] = {False: [], True: []}
+        for each, has_terms in zip(inputs, with_terms, strict=True):
+            groups[has_terms].append(each)
+        hypotheses = {
+            has_terms: iter(self._search(group, config) if group else ())
+            for has_terms, group in groups.items()
+        }
+        return [next(hypotheses[has_terms]) for has_terms in with_terms]
 
     def _search(
-        self, segments: list[Segment], search: SearchConfig | SamplingConfig
+        self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
-        sources = [segment.source_ids for segment in segments]
-        rules = Rules(
-            start_id=START_ID,
-            end_id=END_ID,
-            suppressed_ids=(PADDING_ID, START_ID),
-            prefixes=[segment.prefix_ids for segment in segments],
-        )
         with self._turn:
-            limits = torch.tensor([segment.max_length for segment in segments])
-            max_lengths = copy_to_device(limits, self.device)  # (B,)
-            source = copy_to_device(pad(sources), self.device)  # (B, S)
-            step, state = self.decoder.step, self.decoder.begin(source)
-            if isinstance(search, SamplingConfig):
-                return sample(step, state, max_lengths, search, keys=sources, **rules)
-            if self.glossary is not None and segments[0].terms:
-                terms = [segment.terms for segment in segments]
+            state, max_lengths, rules = self.begin(inputs)
+            step = self.decoder.step
+            if isinstance(config, SamplingConfig):
+                keys = [each.source_ids for each in inputs]
+                return sample(step, state, max_lengths, config, keys=keys, **rules)
+            terms = [each.terms for each in inputs if isinstance(each, Segment)]
+            if self.glossary is not None and terms and terms[0]:
                 words = self.glossary.continuing
                 # With less, no hypothesis is left that writes its terms where they belong.
-                search = replace(search, beam_size=max(search.beam_size, SearchConfig.beam_size))
-                return constrained_search(step, state, max_lengths, search, terms, words, **rules)
-            return self.beam_search(step, state, max_lengths, search, **rules)
+                config = replace(config, beam_size=max(config.beam_size, SearchConfig.beam_size))
+                return constrained_search(step, state, max_lengths, config, terms, words, **rules)
+            if self.static is not None:
+                return self.static(step, state, max_lengths, config, **rules)
+            kind = BeamsByLength if isinstance(config, SweepConfig) else FastBeams
+            return beam_search(step, state, max_lengths, config, kind, **rules)
 
 
 DIFFERENCE = (
@@ -110,7 +113,7 @@ DIFFERENCE = (
 _COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """Searches with CTranslate2; calls from several threads run in parallel.
 
     It loads a GPU's libraries when it searches first, so that only then their absence is an error.
@@ -160,7 +163,8 @@ class CTranslate2Engine:
             )
         # On a CPU, batches of more than 256 hypotheses, or 64 sentences in int8, are slower.
         most = min(64 if compute_type == "int8" else 256, max(1, 256 // beam))
-        self.rounded: Callable[[int], int] = int if kind == "cuda" else partial(min, most)
+        if kind == "cpu":
+            self.rounded = partial(min, most)
         self._scores = scores or beam > 1  # by which hypotheses are ordered
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
@@ -168,9 +172,9 @@ class CTranslate2Engine:
         self._suppressed = [[pieces[PADDING_ID]], [pieces[START_ID]]]
 
     def search(
-        self, segments: list[Segment], config: SearchConfig | SamplingConfig
+        self, segments: Sequence[SearchInput], config: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
-        """Find the hypotheses of each segment; scores don't contain a prefix's log-probability."""
+        """See `Engine.search`; scores don't contain a prefix's log-probability."""
         assert isinstance(config, SearchConfig)
         longest = max(segment.max_length for segment in segments)
         results = self._translate(segments, config, longest)
@@ -189,7 +193,7 @@ class CTranslate2Engine:
         ]
 
     def _translate(
-        self, segments: Sequence[Segment], config: SearchConfig, max_length: int
+        self, segments: Sequence[SearchInput], config: SearchConfig, max_length: int
     ) -> list[Any]:
         sources = [self._tokenizer.source_pieces(s.source_ids[:-1]) for s in segments]
         prefixes = [self._tokenizer.pieces(list(s.prefix_ids)) or None for s in segments]
@@ -208,7 +212,7 @@ class CTranslate2Engine:
             )
         return results
 
-    def _cut(self, pieces: list[str], segment: Segment, config: SearchConfig) -> Any:
+    def _cut(self, pieces: list[str], segment: SearchInput, config: SearchConfig) -> Any:
         """Cut an output at the maximum length of its segment, and score what is left."""
         pieces = pieces[: segment.max_length]
         if not self._scores:

@@ -5,28 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import SearchState, output_log_probabilities
+from seq2seq.decoding.search import output_log_probabilities
 from seq2seq.errors import UserError
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model, read_search
 from seq2seq.storage.trained_model import TrainedModel, TunedSearch
-
-
-class Decoder(Protocol):
-    """What a search needs of one model, or of several."""
-
-    def begin(self, source: Tensor, /) -> SearchState:
-        """Encode padded sources (B, S), and start a search for their translations."""
-
-    def step(self, token_ids: Tensor, state: Any, /) -> Tensor:
-        """Read the newest token of each hypothesis (N,), and return the logits (N, V)."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.training.distributed import World, exit_after_main

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.config import SamplingConfig
+from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.search import (
     Hypothesis,
     Rules,

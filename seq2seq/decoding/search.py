@@ -30,6 +30,15 @@ class Hypothesis:
     truncated: bool  # whether it was cut off at the maximum length, where only `</s>` may follow
 
 
+@dataclass(frozen=True)
+class SearchInput:
+    """One input of the model."""
+
+    source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
+    max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
+    prefix_ids: Sequence[int] = ()  # token ids that its translation begins with
+
+
 class SearchState(Protocol):
     """The state of the step function, with one row per hypothesis."""
 

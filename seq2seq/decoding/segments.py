@@ -8,8 +8,10 @@ from functools import partial
 from itertools import chain, repeat, zip_longest
 
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
-from seq2seq.decoding.config import DecodingConfig, TranslationOptions
+from seq2seq.decoding.config import DecodingConfig
 from seq2seq.decoding.glossary import Glossary, Term
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.search import SearchInput
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.names import MAX_POSITIONS
@@ -54,16 +56,13 @@ _BREAKS = (
 
 
 @dataclass(frozen=True)
-class Segment:
+class Segment(SearchInput):
     """One input of the model, and what is copied around its translation."""
 
-    source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
-    max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
     separator: str = ""  # the white space between it and the next segment of the line
     truncated: bool = False  # whether it was too long for the model, and its end was skipped
     unknown: int = 0  # number of pieces that are unknown to the tokenizer
     prefix: str = ""  # the forced beginning of its translation
-    prefix_ids: Sequence[int] = ()  # token ids of the prefix
     source: str = ""  # its text, without what is copied
     terms: Sequence[Term] = ()  # the terms that its translation must contain
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words

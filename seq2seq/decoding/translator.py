@@ -27,10 +27,11 @@ from seq2seq.decoding.alignment import (
 )
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.glossary import Glossary
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.search import nan_error
 from seq2seq.decoding.segments import (

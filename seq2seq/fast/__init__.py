@@ -14,7 +14,7 @@
 
 `FastForms` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in place:
 `replace_modules` exchanges the modules of a class for others that share their parameters, whose
-names and values stay the same. Of modern models (`model/modern.py`), attention is padded, in
+names and values stay the same. Of modern models (`zoo/modern.py`), attention is padded, in
 training, and the search step is the plain one.
 """
 

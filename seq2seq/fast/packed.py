@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.fast import replace_modules
-from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
+from seq2seq.zoo.modern import ModernTransformer
 
 
 def round_batch_size(sentences: int) -> int:

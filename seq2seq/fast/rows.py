@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from seq2seq.data.encoded import Tokens
 from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.model.modern import ModernAttention, ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention, causal_mask
+from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 # Up to this many elements of queries, float32 takes less time than compiling for bf16.
 _SMALL = 2**19

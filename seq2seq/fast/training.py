@@ -28,10 +28,10 @@ from seq2seq.fast.rows import (
     pack,
     row_states,
 )
-from seq2seq.model.modern import ModernAttention, ModernTransformer
 from seq2seq.model.transformer import MultiHeadAttention, Transformer
 from seq2seq.training.forms import Forms
 from seq2seq.training.loss import Loss
+from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 
 def random_keep_mask(x: Tensor, rate: float) -> Tensor:

@@ -9,8 +9,8 @@ from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_matmul, plain_matmul
 from seq2seq.fast.rows import fused_attention
 from seq2seq.model.incremental import IncrementalDecoder, incremental_decoder
-from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import Transformer, attention
+from seq2seq.zoo.modern import ModernTransformer
 
 
 @dataclass(frozen=True, kw_only=True)

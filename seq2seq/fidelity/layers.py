@@ -13,8 +13,8 @@ from seq2seq.fidelity.detail import Finding, Subject, detail, new_model
 from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, Trace, mode, random_tokens, trace
 from seq2seq.model import Transformer
 from seq2seq.model.config import Positions
-from seq2seq.model.modern import ModernFeedForward
 from seq2seq.model.transformer import FeedForward, MultiHeadAttention
+from seq2seq.zoo.modern import ModernFeedForward
 
 
 class StructureError(Exception):

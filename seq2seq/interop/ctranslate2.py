@@ -14,8 +14,8 @@ from seq2seq.interop.names import MAX_POSITIONS, check_expressible
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Start
 from seq2seq.model.transformer import DecoderLayer, EncoderLayer, PositionalEncoding
-from seq2seq.model.variants import LearnedPositions
 from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.zoo.variants import LearnedPositions
 
 
 def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
+from seq2seq.zoo import modern_choices
 
 EMBEDDINGS = {
     "shared": "model.shared.weight",
@@ -73,10 +74,10 @@ MAX_POSITIONS = 1088
 
 def check_expressible(config: TransformerConfig, program: str) -> None:
     """Check that the other program, too, can express the model's layers and heads."""
-    if config.modern_choices:
+    if choices := modern_choices(config):
         raise UserError(
             f"only models of the paper's layers can be exported to {program}: this one has"
-            f" {', '.join(config.modern_choices)}"
+            f" {', '.join(choices)}"
         )
     width = config.d_model / config.num_heads
     if (config.key_width, config.value_width) != (width, width):

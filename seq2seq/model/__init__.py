@@ -1,10 +1,11 @@
-"""The model of the paper's Figure 1, its variants, and its decoder one token at a time."""
+"""The model of the paper's Figure 1, and its decoder one token at a time."""
 
-from seq2seq.model.config import Activation, Positions, Start, TransformerConfig
+from dataclasses import fields
+from importlib import import_module
+
+from seq2seq.model.config import TransformerConfig
 from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
-from seq2seq.model.modern import ModernTransformer
 from seq2seq.model.transformer import Transformer
-from seq2seq.model.variants import VariantTransformer
 
 __all__ = [
     "DecoderCache",
@@ -24,21 +25,11 @@ def make_transformer(
     source_vocab_size: int | None = None,
     init_std: float | None = None,
 ) -> Transformer:
-    """Make the paper's model, or a variant or a modern one if the configuration asks for it."""
+    """Make the paper's model, or one of `seq2seq.zoo` if the configuration asks for it."""
     sizes = {"vocab_size": vocab_size, "padding_id": padding_id, "start_id": start_id}
-    if all(getattr(config, name) == value for name, value in _PAPER.items()):
+    variants = (item for item in fields(config) if "variant" in item.metadata)
+    if all(getattr(config, item.name) == item.default for item in variants):
         return Transformer(config, **sizes, init_std=init_std)
     sizes["source_vocab_size"] = source_vocab_size or vocab_size
-    kind = ModernTransformer if config.modern_choices else VariantTransformer
-    return kind(config, **sizes, init_std=init_std)
-
-
-_PAPER = {
-    "positions": Positions.sinusoidal,
-    "start": Start.symbol,
-    "activation": Activation.relu,
-    "shared_embedding": True,
-    "tied_output": True,
-    "output_bias": False,
-    "modern_choices": [],
-}
+    model: Transformer = import_module("seq2seq.zoo").make_variant(config, init_std, **sizes)
+    return model

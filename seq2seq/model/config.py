@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from seq2seq.errors import UsageError, check_number
-from seq2seq.settings import changeable, fixed
+from seq2seq.settings import changeable, fixed, variant
 
 MAX_LAYERS = 1000
 """Maximum number of layers: a larger model would take time and memory before it is refused."""
@@ -85,7 +85,7 @@ class TransformerConfig:
     """Width of a head's queries and keys; d_model / num_heads if not given."""
     d_v: int | None = fixed(None)
     """Width of a head's values; d_model / num_heads if not given."""
-    num_kv_heads: int | None = fixed(None)
+    num_kv_heads: int | None = variant(None)
     """Heads of keys and values, each shared by several heads of queries; num_heads if not given."""
     dropout: float = changeable(0.1)
     """Dropout on each sublayer's output and on the sums of embedding and position (5.4)."""
@@ -93,23 +93,23 @@ class TransformerConfig:
     """Dropout on the attention weights; not in the paper."""
     relu_dropout: float = changeable(0.0)
     """Dropout after the ReLU; not in the paper."""
-    activation: Activation = fixed(Activation.relu)
+    activation: Activation = variant(Activation.relu)
     """The function in the feed-forward sublayer (equation 2)."""
     attention_bias: bool = fixed(False)
     """Biases on the attention projections; section 3.2.2 has none, tensor2tensor had them."""
-    bias: bool = fixed(True)
+    bias: bool = variant(True)
     """Biases in feed-forward networks (3.3) and norms."""
-    norm: Norm = fixed(Norm.layer)
-    norm_position: NormPosition = fixed(NormPosition.post)
+    norm: Norm = variant(Norm.layer)
+    norm_position: NormPosition = variant(NormPosition.post)
     layer_norm_epsilon: float = fixed(1e-6)
     """Added inside the root of a norm; tensor2tensor's value, since the paper gives none."""
-    positions: Positions = fixed(Positions.sinusoidal)
-    start: Start = fixed(Start.symbol)
-    shared_embedding: bool = fixed(True)
+    positions: Positions = variant(Positions.sinusoidal)
+    start: Start = variant(Start.symbol)
+    shared_embedding: bool = variant(True)
     """Whether one matrix embeds source and target (3.4)."""
-    tied_output: bool = fixed(True)
+    tied_output: bool = variant(True)
     """Whether the matrix that embeds the target also projects to the vocabulary (3.4)."""
-    output_bias: bool = fixed(False)
+    output_bias: bool = variant(False)
     """Whether the logits have a bias; neither the paper's nor tensor2tensor's have."""
     max_learned_positions: int = fixed(512)
     """Longest sequence, in tokens, that `positions: learned` can represent."""
@@ -143,20 +143,6 @@ class TransformerConfig:
         """
         swiglu = self.activation is Activation.swiglu
         return 8 * max(1, round(self.d_ff / 12)) if swiglu else self.d_ff
-
-    @property
-    def modern_choices(self) -> list[str]:
-        """The choices that only `modern.py` has, such as `norm=rms`; the paper's model has none."""
-        chosen = {
-            "norm_position": self.norm_position is NormPosition.pre,
-            "norm": self.norm is Norm.rms,
-            "positions": self.positions is Positions.rotary,
-            "activation": self.activation is Activation.swiglu,
-            "num_kv_heads": self.num_kv_heads is not None,
-            "bias": not self.bias,
-        }
-        values = {name: getattr(self, name) for name, is_chosen in chosen.items() if is_chosen}
-        return [f"{name}={getattr(v, 'value', v)}".lower() for name, v in values.items()]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as values of JSON, as a model folder saves them."""

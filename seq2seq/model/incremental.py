@@ -1,17 +1,15 @@
 """The decoder one token at a time, with a cache, so that no position is computed twice.
 
-N = B x beams is the number of hypotheses; those of one sentence are adjacent rows. The paper's
-decoder comes first, then that of modern models.
+N = B x beams is the number of hypotheses; those of one sentence are adjacent rows.
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from seq2seq.model.config import NormPosition
-from seq2seq.model.modern import ModernAttention, ModernDecoderLayer, ModernTransformer
 from seq2seq.model.transformer import DecoderLayer, MultiHeadAttention, Transformer, attention
 
 
@@ -150,53 +148,7 @@ class IncrementalDecoder:
         return module.w_o(module.concatenate_heads(heads)).view_as(x)  # (B, beams, D), (N, 1, D)
 
 
-class ModernIncrementalDecoder(IncrementalDecoder):
-    """`IncrementalDecoder` of a modern model, with a cache of G heads, each key turned once."""
-
-    layer_type = ModernDecoderLayer
-
-    def __init__(self, model: ModernTransformer) -> None:
-        super().__init__(model)
-        self.pre_norm = model.config.norm_position is NormPosition.pre
-        self.last_norm = model.decoder_norm
-
-    def decode(self, x: Tensor, cache: DecoderCache) -> Tensor:
-        """See `IncrementalDecoder.decode`."""
-        if not self.pre_norm:
-            return super().decode(x, cache)
-        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
-            y = layer.self_attention_norm(x)
-            x = x + self.self_attention(layer.self_attention, y, layer_cache)
-            y = layer.cross_attention_norm(x)
-            x = x + self.cross_attention(layer.cross_attention, y, layer_cache, cache.source_mask)
-            x = x + layer.feed_forward(layer.feed_forward_norm(x))
-        return self.last_norm(x)
-
-    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Map memory (B, S, D) to keys (B, G, S, K) and values (B, G, S, d_v)."""
-        assert isinstance(module, ModernAttention)
-        return module.project_memory(memory)
-
-    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """See `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, ModernAttention)
-        position = cache.keys.size(2)
-        cache.append(*module.project_memory(x, position))
-        no_mask = torch.ones(1, 1, dtype=torch.bool, device=x.device)
-        return module.attend(x, cache.keys, cache.values, no_mask, position)
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, ModernAttention)
-        of_sentences = x.view(len(cache.memory_keys), -1, x.size(2))  # (B, beams, D)
-        keys, values = cache.memory_keys, cache.memory_values
-        return module.attend(of_sentences, keys, values, source_mask).view_as(x)
-
-
+@singledispatch
 def incremental_decoder(model: Transformer) -> IncrementalDecoder:
     """Make the plain incremental decoder of any model."""
-    if isinstance(model, ModernTransformer):
-        return ModernIncrementalDecoder(model)
     return IncrementalDecoder(model)

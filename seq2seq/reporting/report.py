@@ -8,7 +8,8 @@ from typing import Any
 from seq2seq.config import Config, read_config
 from seq2seq.data.config import control_ids
 from seq2seq.data.corpus import Split
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Subject

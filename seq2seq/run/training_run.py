@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.config import Config
+from seq2seq.decoding.plain import PlainTranslator
 from seq2seq.device import Compute, choose_device, choose_precision, processor_name
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
@@ -18,7 +19,7 @@ from seq2seq.model import Transformer
 from seq2seq.run.ending import best_mean
 from seq2seq.run.folder import default_settings, lock_run_folder, settings_of_run
 from seq2seq.run.setup import describe, load_initial_model, make_trainer, prepare_data
-from seq2seq.run.validation import SetShare, summarize, validate_share
+from seq2seq.run.validation import MakeTranslator, SetShare, summarize, validate_share
 from seq2seq.storage.checkpoint import (
     newest_good,
     progress_file,
@@ -49,6 +50,7 @@ class Guests:
     """What a run may be given: other forms of its computations, and someone who records it."""
 
     make_forms: Callable[[torch.device], Forms] = lambda device: Forms()
+    make_translator: MakeTranslator = PlainTranslator
     recorder: Recorder = field(default_factory=Recorder)
 
 
@@ -134,6 +136,7 @@ class TrainingRun:
             world=world,
             forms=guests.make_forms(device),
         )
+        self.make_translator = guests.make_translator
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         self.recorder = guests.recorder if world.is_main else Recorder()
@@ -218,7 +221,9 @@ class TrainingRun:
     def validate_share(self, model: Transformer, world: World) -> list[SetShare]:
         """Translate this process's share of the validation sets."""
         show, trained = self.recorder.show_validation, self._trained(model)
-        return validate_share(trained, self.config, self.data, self.compute, world, show)
+        return validate_share(
+            trained, self.config, self.data, self.compute, world, self.make_translator, show
+        )
 
     def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
         """Compute loss, perplexity and BLEU on the validation sets from all shares."""

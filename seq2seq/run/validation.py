@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from sacrebleu import CHRF
@@ -15,8 +15,7 @@ from seq2seq.data.batching import Batching
 from seq2seq.data.encoded import EncodedCorpus
 from seq2seq.data.preparation import PreparedData
 from seq2seq.data.tokenizer import PADDING_ID
-from seq2seq.decoding.config import TranslationOptions
-from seq2seq.decoding.translator import Translator
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.model import Transformer
@@ -54,6 +53,18 @@ def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -
     return total / count
 
 
+class LineTranslator(Protocol):
+    """What validates a model."""
+
+    def translate(
+        self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]
+    ) -> list[str]:
+        """See `PlainTranslator.translate`."""
+
+
+MakeTranslator: TypeAlias = Callable[[TrainedModel, Compute, SearchConfig], LineTranslator]
+
+
 class SetShare(NamedTuple):
     """What one of n processes finds on a validation set."""
 
@@ -69,6 +80,7 @@ def validate_share(
     data: PreparedData,
     compute: Compute,
     world: World,
+    make_translator: MakeTranslator,
     show: Callable[[int, int], None] = lambda done, lines: None,
 ) -> list[SetShare]:
     """Translate this process's lines of all validation sets.
@@ -77,9 +89,6 @@ def validate_share(
     """
     limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
     end = time.monotonic() + 60 * limit
-    options = TranslationOptions(
-        device=str(compute.device), search=config.search, to=config.data.valid.target_language
-    )
 
     def watch(done: int, lines: int) -> None:
         show(done * world.size, lines * world.size)
@@ -88,13 +97,15 @@ def validate_share(
 
     found = []
     with oom_as_user_error():
-        translator = Translator(trained, options)
+        # In float32 on a CPU, where no output then depends on the batch.
+        precise = compute if compute.on_gpu else Compute(compute.device)
+        translator = make_translator(trained, precise, config.search)
         for valid in data.valid_sets.values():
-            for_language = translator.with_target_language(valid.split.target_language)
+            language = valid.split.target_language
             sources = [pair.source for pair in valid.pairs[world.rank :: world.size]]
             outputs = None
             try:
-                outputs = [t.text for t in for_language.translate(sources, on_batch=watch)]
+                outputs = translator.translate(sources, to=language, on_batch=watch)
             except _TimeOverError as over:
                 logger.warning(
                     f"{over} were translated in {limit:.2g} minutes, a tenth of"

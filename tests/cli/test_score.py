@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from seq2seq.cli import score
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.errors import UsageError, UserError
 from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu

@@ -13,7 +13,7 @@ import torch
 
 from seq2seq.data.config import TokenizerConfig
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.model_folder import load_model, save_model

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from tests.cli.conftest import Terminal
 

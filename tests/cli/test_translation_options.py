@@ -10,7 +10,8 @@ from seq2seq.cli.translation_options import (
     add_sampling_options,
     translation_options,
 )
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.errors import UsageError
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.translation import TranslationKernels

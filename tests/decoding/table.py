@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import beam_search
+from seq2seq.decoding.beam_search import Beams, beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
 
@@ -84,6 +84,7 @@ def search(
     suppressed: Ids = (),
     first: int = 0,
     prefixes: Sequence[Ids] = (),
+    kind: type[Beams] = Beams,
     **choices: Any,
 ) -> list[list[Hypothesis]]:
     return beam_search(
@@ -91,6 +92,7 @@ def search(
         Prefixes(range(first, first + len(max_lengths))),
         torch.tensor(max_lengths),
         SearchConfig(**choices),
+        kind,
         start_id=START,
         end_id=END,
         suppressed_ids=suppressed,

@@ -18,7 +18,8 @@ from seq2seq.decoding.alignment import (
     parts_of,
 )
 from seq2seq.decoding.attention import record_attention
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator

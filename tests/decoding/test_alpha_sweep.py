@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SweepConfig
+from seq2seq.decoding.options import SweepConfig
+from seq2seq.decoding.sweep import BeamsByLength
 from tests.decoding.table import END, START, Prefixes, Table, search
 
 ALPHAS = (0.6, 0.0, 2.5, 1.0)
@@ -20,6 +21,7 @@ def test_each_alpha_finds_what_a_search_of_its_own_finds(seed: int, beam: int) -
         Prefixes(range(len(limits))),
         torch.tensor(limits),
         SweepConfig(beam_size=beam, alphas=ALPHAS),
+        BeamsByLength,
         start_id=START,
         end_id=END,
         prefixes=prefixes,

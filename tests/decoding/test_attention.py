@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.decoding.attention import draw_heads
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model.config import Positions

@@ -14,7 +14,7 @@ from seq2seq.decoding.beam_search import Beams, beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import NO_TOKEN, Hypothesis
 from seq2seq.errors import UserError
-from seq2seq.fast.topk import topk_by_blocks
+from seq2seq.fast.beams import FastBeams, topk_by_blocks
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
 from tests.model.paper import page_functions
 
@@ -83,7 +83,8 @@ def test_stopping_early_never_changes_the_result(
     table: Table, beam: int, alpha: float, max_lengths: list[int], data: st.DataObject
 ) -> None:
     nbest = data.draw(st.integers(1, beam), label="nbest")
-    found = search(table, max_lengths, beam_size=beam, alpha=alpha, nbest=nbest)
+    kind = data.draw(st.sampled_from([Beams, FastBeams]), label="kind")
+    found = search(table, max_lengths, kind=kind, beam_size=beam, alpha=alpha, nbest=nbest)
     for sentence, max_length in enumerate(max_lengths):
         expected = plain_beam_search(table, sentence, max_length, alpha, beam)
         assert_same(found[sentence], expected[:nbest])
@@ -165,7 +166,7 @@ def test_the_best_of_blocks_are_the_best_of_all(size: int, count: int) -> None:
 def test_candidates_of_a_few_sentences_at_a_time_are_those_of_all() -> None:
     sentences, beam, vocab_size = 5, 2, 2**17  # two sentences at a time
     config, limits = SearchConfig(beam_size=beam), torch.full((sentences,), 9)
-    beams = Beams(limits, config, {"start_id": START, "end_id": END, "suppressed_ids": (7,)})
+    beams = FastBeams(limits, config, {"start_id": START, "end_id": END, "suppressed_ids": (7,)})
     torch.manual_seed(1)
     beams.live_scores = torch.randn(sentences, beam)
     logits = torch.randn(sentences * beam, vocab_size)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
-from seq2seq.decoding.config import SamplingConfig, SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator, fastest_translator

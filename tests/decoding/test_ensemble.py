@@ -10,8 +10,9 @@ import torch
 
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.ensemble import Ensemble, default_search, mean_log_probabilities
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.scoring import score_targets
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translator import Translator

@@ -8,7 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from seq2seq import TranslateLines
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.storage.model_folder import save_model
 from seq2seq.storage.trained_model import TrainedModel

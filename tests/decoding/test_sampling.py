@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SamplingConfig, SearchConfig
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample, sampling_weights, uniform_numbers
 from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError

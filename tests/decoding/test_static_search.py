@@ -12,9 +12,9 @@ from torch import Tensor
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import Hypothesis
-from seq2seq.decoding.static_search import StaticSearch
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers
+from seq2seq.fast.static_search import StaticSearch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import IncrementalDecoder, Transformer
 from seq2seq.model.config import Positions

@@ -15,7 +15,7 @@ from seq2seq.decoding.translation import (
 
 
 def segment(separator: str = "", **about: object) -> Segment:
-    return Segment([5, 3], 9, separator, **about)
+    return Segment([5, 3], 9, separator=separator, **about)
 
 
 def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
@@ -41,7 +41,7 @@ def test_the_translation_of_each_segment_is_kept_beside_that_of_the_line() -> No
     one = [Candidate("Eins.", -1.0, ["Eins."], False), Candidate("Ein.", -2.0, ["Ein."], False)]
     two = [Candidate("Zwei.", -0.5, ["Zwei."], True)]
     segments = [
-        Segment([5, 3], 9, " ", unknown=1, source="One."),
+        Segment([5, 3], 9, separator=" ", unknown=1, source="One."),
         Segment([3], 9, source=""),
         Segment([5, 3], 9, truncated=True, source="Two."),
     ]

@@ -18,12 +18,8 @@ from torch import Tensor
 
 import seq2seq
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.decoding.config import (
-    SamplingConfig,
-    SearchConfig,
-    SweepConfig,
-    TranslationOptions,
-)
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import SamplingConfig, SweepConfig, TranslationOptions
 from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Translation

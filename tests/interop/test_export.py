@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.interop.ctranslate2 import write_ctranslate2

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_folder import parse_vocabulary
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.model.config import Positions, Start
-from seq2seq.model.variants import concatenated_sinusoids
+from seq2seq.zoo.variants import concatenated_sinusoids
 from tests.interop.conftest import MakeFolder, MarianFolder
 from tests.interop.test_marian_import import assert_same_logits, exact_positions
 

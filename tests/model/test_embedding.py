@@ -9,7 +9,7 @@ from seq2seq.errors import UserError
 from seq2seq.model import Transformer, TransformerConfig, make_transformer
 from seq2seq.model.config import Positions
 from seq2seq.model.transformer import PositionalEncoding, sinusoids
-from seq2seq.model.variants import concatenated_sinusoids
+from seq2seq.zoo.variants import concatenated_sinusoids
 from tests.model.paper import concatenated
 
 

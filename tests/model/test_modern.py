@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 from seq2seq.fast import replace_modules
 from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
 from seq2seq.model.config import Activation, Norm, NormPosition, Positions
-from seq2seq.model.modern import ModernEncoderLayer, RMSNorm
 from seq2seq.model.size import count_parameters
 from seq2seq.model.transformer import causal_mask
+from seq2seq.zoo.modern import ModernEncoderLayer, RMSNorm
 from tests.model.paper import Array, Paper, sigmoid
 from tests.model.test_transformer import Halves, assert_is_the_paper
 from tests.models import ALL_MODERN, MODERN
@@ -41,7 +41,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 
 
 class Modern(Paper):
-    """The equations of `model/modern.py`, in place of the paper's."""
+    """The equations of `zoo/modern.py`, in place of the paper's."""
 
     def __init__(self, model: Transformer, **kept: float) -> None:
         super().__init__(model, **kept)

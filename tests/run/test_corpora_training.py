@@ -14,7 +14,8 @@ from seq2seq.cli.main import main
 from seq2seq.config import Config
 from seq2seq.data.config import CorpusConfig, SplitConfig
 from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.run.training_run import TrainingRun

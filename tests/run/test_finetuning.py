@@ -12,7 +12,7 @@ import torch
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config, read_config
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError

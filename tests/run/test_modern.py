@@ -9,6 +9,7 @@ import torch
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
 from seq2seq.storage.run_folder import checkpoints
+from seq2seq.zoo import modern_choices
 from tests.conftest import Result
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 
@@ -46,4 +47,4 @@ def test_a_modern_model_is_resumed_averaged_searched_scored_drawn_and_reported(
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     # Two equal models together are as one.
     assert (tmp_path / "both").read_text() == (tmp_path / "out").read_text()
-    assert len(load_model(find_model(run)).model.config.modern_choices) == 6
+    assert len(modern_choices(load_model(find_model(run)).model.config)) == 6

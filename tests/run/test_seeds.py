@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from seq2seq.data.batching import Mixture
-from seq2seq.decoding.config import SamplingConfig, TranslationOptions
+from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.run.training_run import TrainingRun
 from seq2seq.training.distributed import World

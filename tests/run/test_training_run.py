@@ -20,7 +20,7 @@ from seq2seq.cli.main import main
 from seq2seq.config import Config
 from seq2seq.data.config import SplitConfig
 from seq2seq.data.pair_files import SentencePair
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.records import draw_learning_curve, read_metrics

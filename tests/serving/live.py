@@ -21,7 +21,8 @@ import uvicorn
 
 from seq2seq.cli.main import main
 from seq2seq.decoding.alignment import Alignment
-from seq2seq.decoding.config import SearchConfig, TranslationOptions
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator

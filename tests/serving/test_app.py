@@ -16,7 +16,7 @@ import pytest
 
 from seq2seq import __version__
 from seq2seq.cli.main import main
-from seq2seq.decoding.config import TranslationOptions
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document
 from seq2seq.documents.translate import Plan

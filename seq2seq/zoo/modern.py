@@ -19,6 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.model.config import Activation, Norm, NormPosition, Positions, TransformerConfig
+from seq2seq.model.incremental import (
+    DecoderCache,
+    IncrementalDecoder,
+    LayerCache,
+    incremental_decoder,
+)
 from seq2seq.model.transformer import (
     DecoderLayer,
     EncoderLayer,
@@ -27,7 +33,7 @@ from seq2seq.model.transformer import (
     PositionalEncoding,
     attention,
 )
-from seq2seq.model.variants import ACTIVATIONS, VariantTransformer
+from seq2seq.zoo.variants import ACTIVATIONS, VariantTransformer
 
 
 class ModernTransformer(VariantTransformer):
@@ -234,3 +240,56 @@ class NoPositions(PositionalEncoding):
     """Zeros, since rotary positions are in the attention."""
 
     compute = staticmethod(lambda length, d_model: torch.zeros(length, d_model))
+
+
+# The decoder one token at a time, with a cache of G heads.
+
+
+class ModernIncrementalDecoder(IncrementalDecoder):
+    """`IncrementalDecoder` of a modern model, with a cache of G heads, each key turned once."""
+
+    layer_type = ModernDecoderLayer
+
+    def __init__(self, model: ModernTransformer) -> None:
+        super().__init__(model)
+        self.pre_norm = model.config.norm_position is NormPosition.pre
+        self.last_norm = model.decoder_norm
+
+    def decode(self, x: Tensor, cache: DecoderCache) -> Tensor:
+        """See `IncrementalDecoder.decode`."""
+        if not self.pre_norm:
+            return super().decode(x, cache)
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            y = layer.self_attention_norm(x)
+            x = x + self.self_attention(layer.self_attention, y, layer_cache)
+            y = layer.cross_attention_norm(x)
+            x = x + self.cross_attention(layer.cross_attention, y, layer_cache, cache.source_mask)
+            x = x + layer.feed_forward(layer.feed_forward_norm(x))
+        return self.last_norm(x)
+
+    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Map memory (B, S, D) to keys (B, G, S, K) and values (B, G, S, d_v)."""
+        assert isinstance(module, ModernAttention)
+        return module.project_memory(memory)
+
+    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
+        """See `IncrementalDecoder.self_attention`."""
+        assert isinstance(module, ModernAttention)
+        position = cache.keys.size(2)
+        cache.append(*module.project_memory(x, position))
+        no_mask = torch.ones(1, 1, dtype=torch.bool, device=x.device)
+        return module.attend(x, cache.keys, cache.values, no_mask, position)
+
+    def cross_attention(
+        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
+    ) -> Tensor:
+        """See `IncrementalDecoder.cross_attention`."""
+        assert isinstance(module, ModernAttention)
+        of_sentences = x.view(len(cache.memory_keys), -1, x.size(2))  # (B, beams, D)
+        keys, values = cache.memory_keys, cache.memory_values
+        return module.attend(of_sentences, keys, values, source_mask).view_as(x)
+
+
+@incremental_decoder.register
+def _(model: ModernTransformer) -> IncrementalDecoder:
+    return ModernIncrementalDecoder(model)

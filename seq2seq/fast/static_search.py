@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2seq.decoding.beam_search import Beams
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.search import (
     NO_TOKEN,
@@ -26,6 +25,7 @@ from seq2seq.decoding.search import (
     rows_of,
 )
 from seq2seq.device import HostCopy
+from seq2seq.fast.beams import FastBeams
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers, Graphs
 
@@ -111,7 +111,7 @@ class StaticSearch:
         return beams.results()[:count]
 
 
-class _StaticBeams(Beams):
+class _StaticBeams(FastBeams):
     """`Beams` in buffers, with a capacity of T tokens for each hypothesis."""
 
     def __init__(

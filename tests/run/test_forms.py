@@ -1,0 +1,60 @@
+"""The spine alone trains, validates and translates as the fast forms do."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.cli.guests import start_training
+from seq2seq.config import Config
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.plain import PlainTranslator
+from seq2seq.decoding.translator import Translator
+from seq2seq.device import Compute
+from seq2seq.run.training_run import run_training
+from seq2seq.storage.checkpoint import find_model
+from seq2seq.storage.model_folder import load_model
+from seq2seq.training.distributed import World
+from tests.models import perturb
+from tests.toy import weights
+
+
+def records(run: Path) -> list[dict[str, float]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_plain_and_fast_forms_train_the_same_model(toy: Config, tmp_path: Path) -> None:
+    exact = replace(toy, model=replace(toy.model, dropout=0.0))
+    plain, fast, alone = tmp_path / "plain", tmp_path / "fast", tmp_path / "alone"
+    start_training(replace(exact, forms="plain"), plain, "", World())
+    start_training(exact, fast, "", World())
+    run_training(exact, alone, "", World())
+    for ours, theirs in zip(records(plain), records(fast), strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in {"train/loss", "train/gradient_norm", "valid/loss", "valid/bleu"} & ours.keys():
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
+    first = weights(find_model(plain))
+    for other in (fast, alone):
+        for name, value in weights(find_model(other)).items():
+            torch.testing.assert_close(value, first[name], rtol=1e-3, atol=1e-5)
+
+
+def test_plain_and_fast_forms_translate_alike(
+    toy: Config, sentences: list[str], tmp_path: Path
+) -> None:
+    run_training(toy, tmp_path, "", World())
+    trained = load_model(find_model(tmp_path))
+    torch.manual_seed(5)
+    perturb(trained.model)  # outputs depend on the source
+    lines = ["", *sentences[:12]]
+    for beam_size in (1, 4):
+        search = SearchConfig(beam_size=beam_size, max_extra_tokens=5)
+        plain = PlainTranslator(trained, Compute(), search).translate(lines)
+        fast = Translator(trained, TranslationOptions(device="cpu", search=search))
+        assert plain == [translation.text for translation in fast.translate(lines)]
+        assert plain[0] == ""
+        assert len(set(plain)) > 5
