@@ -17,7 +17,7 @@ from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_setting
 from seq2seq.model import TransformerConfig
 from seq2seq.storage.trained_model import new_transformer
 from seq2seq.training.config import TrainingConfig
-from seq2seq.zoo import modern_choices
+from seq2seq.zoo.modern import modern_choices
 from tests.models import ALL_MODERN
 
 TABLE_3 = {row.name: row for row in ROWS}

@@ -10,11 +10,11 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from sentencepiece import SentencePieceNormalizer, SentencePieceTrainer
 
-from seq2seq.data.bpe_dropout import BpeDropout
 from seq2seq.data.processor import (
     MAX_PIECES,
     PRIVATE,
@@ -113,7 +113,7 @@ class Tokenizer:
         """See `tokenizer_errors` for bytes that are not a model of this project."""
         self.model_bytes = model_bytes
         self._processor = processor = read_processor(model_bytes)
-        self._dropout: BpeDropout | None = None
+        self._dropout: Any = None
         for token_id, piece in CONTROL_PIECES.items():
             # An ordinary piece of that name would match typed text.
             special = processor.is_unknown if token_id == UNKNOWN_ID else processor.is_control
@@ -197,9 +197,12 @@ class Tokenizer:
         In contrast to the paper's algorithm, a merge that was skipped is not tried again, so that
         the same rate makes more pieces.
         """
-        self._dropout = self._dropout or BpeDropout(self._processor)
+        if self._dropout is None:
+            sampling = import_module("seq2seq.zoo.bpe_dropout")
+            self._dropout = sampling.BpeDropout(self._processor)
         normalized = self._processor.normalize(readable(self._processor, texts))
-        return self._dropout.encode(normalized, rate, seed)
+        sampled: list[list[int]] = self._dropout.encode(normalized, rate, seed)
+        return sampled
 
     def encode_source(self, texts: list[str]) -> list[list[int]]:
         """Encode sources without the characters that no reader sees and the vocabulary lacks."""

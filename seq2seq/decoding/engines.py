@@ -32,7 +32,7 @@ from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.interop.ctranslate2 import ctranslate2_files
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.zoo import modern_choices
+from seq2seq.zoo.modern import modern_choices
 
 
 class NativeEngine(Engine):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.model import TransformerConfig
-from seq2seq.zoo import modern_choices
+from seq2seq.zoo.modern import modern_choices
 
 EMBEDDINGS = {
     "shared": "model.shared.weight",

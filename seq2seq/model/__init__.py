@@ -31,5 +31,6 @@ def make_transformer(
     if all(getattr(config, item.name) == item.default for item in variants):
         return Transformer(config, **sizes, init_std=init_std)
     sizes["source_vocab_size"] = source_vocab_size or vocab_size
-    model: Transformer = import_module("seq2seq.zoo").make_variant(config, init_std, **sizes)
+    zoo = import_module("seq2seq.zoo.modern")
+    model: Transformer = zoo.make_variant(config, init_std, **sizes)
     return model

@@ -9,7 +9,7 @@ import torch
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model
 from seq2seq.storage.run_folder import checkpoints
-from seq2seq.zoo import modern_choices
+from seq2seq.zoo.modern import modern_choices
 from tests.conftest import Result
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 
