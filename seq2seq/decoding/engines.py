@@ -25,7 +25,7 @@ from seq2seq.device import Compute, copy_to_device
 from seq2seq.errors import UserError, limit_reached
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
-from seq2seq.interop.ctranslate2 import ctranslate2_files
+from seq2seq.interop.export import ctranslate2_files
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 

@@ -12,7 +12,7 @@ from seq2seq.decoding.config import DecodingConfig, TranslationOptions
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
-from seq2seq.interop.names import MAX_POSITIONS
+from seq2seq.interop.marian import MAX_POSITIONS
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions
 

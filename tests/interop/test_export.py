@@ -12,8 +12,7 @@ from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.config import SearchConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.interop.ctranslate2 import write_ctranslate2
-from seq2seq.interop.marian_export import write_marian
+from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.trained_model import TrainedModel
 from tests.conftest import MakeTrained
