@@ -18,7 +18,7 @@ from seq2seq.device import Compute, make_deterministic, too_old
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import suited_tokenizer
 from seq2seq.fast.training import FastForms, can_compile
-from seq2seq.files.manifest import read_manifest
+from seq2seq.files.strict import read_manifest
 from seq2seq.model.config import DROPOUTS, Positions
 from seq2seq.storage.checkpoint import checkpoints, find_model
 from seq2seq.storage.model_folder import WEIGHTS_FILE, load_model, read_description

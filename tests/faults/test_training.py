@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.files.manifest import read_folder
+from seq2seq.files.strict import read_folder
 from seq2seq.run import training_run
 from seq2seq.run.folder import LOCK
 from seq2seq.storage.checkpoint import checkpoints, find_model, newest_good, progress_file
