@@ -70,8 +70,8 @@ def parse_json(
     from msgspec import ValidationError, convert, json
 
     try:
-        found = json.decode(content)
-        value = convert(found, schema, strict=True)
+        raw = json.decode(content)
+        value = convert(raw, schema, strict=True)
     except RecursionError:
         raise UserError(f"{path}: corrupt, nested too deeply") from None
     except ValidationError as error:
@@ -81,18 +81,18 @@ def parse_json(
     except UserError as error:  # a dataclass's own checks
         raise UserError(f"{path}: {error}") from None
     if extra == "forbid":
-        _check_keys(path, found, value)
+        _check_keys(path, raw, value)
     return value
 
 
-def _check_keys(path: Path, found: Any, value: object) -> None:
+def _check_keys(path: Path, raw: Any, value: object) -> None:
     """Check that each key is the field of a dataclass, which msgspec ignores otherwise."""
-    if is_dataclass(value) and isinstance(found, dict):
+    if is_dataclass(value) and isinstance(raw, dict):
         names = {field.name for field in fields(value)}
-        if odd := sorted(found.keys() - names):
-            raise UserError(f"{path}: corrupt, unknown keys: {', '.join(map(repr, odd))[:200]}")
-        for name, part in found.items():
-            _check_keys(path, part, getattr(value, name))
+        if unknown := sorted(raw.keys() - names):
+            raise UserError(f"{path}: corrupt, unknown keys: {', '.join(map(repr, unknown))[:200]}")
+        for name, content in raw.items():
+            _check_keys(path, content, getattr(value, name))
 
 
 def read_manifest(folder: Path) -> dict[str, str]:

@@ -41,22 +41,19 @@ _ACTIVATIONS = {
     "gelu": Activation.quick_gelu,
 }
 
-# Settings with the only value that is supported, and why. A missing one has that value.
+# Settings with the only value that this program's models can express; a missing one has it.
 _FIXED = {
-    "type": ("transformer", "only transformers can be imported"),
-    "transformer-decoder-autoreg": (
-        "self-attention",
-        "a decoder of SSRU cells, as students of Bergamot or Firefox have: import its teacher",
-    ),
-    "transformer-preprocess": ("", "this program's layers are Post-LN"),
-    "transformer-postprocess": ("dan", "this program's layers are Post-LN"),
-    "transformer-postprocess-top": ("", "there is no norm after the last layer here"),
-    "transformer-train-position-embeddings": ("false", "learned positions can't be imported"),
-    "transformer-no-projection": ("false", "attention has a projection of its output here"),
-    "transformer-tied-layers": ("", "each layer has parameters of its own here"),
-    "transformer-ffn-depth": ("2", "feed-forward networks have two layers here"),
-    "transformer-decoder-ffn-depth": ("0", "feed-forward networks have two layers here"),
-    "lemma-dim-emb": ("0", "vocabularies of factors can't be imported"),
+    "type": "transformer",
+    "transformer-decoder-autoreg": "self-attention",  # students have SSRU cells
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",  # dropout, add, norm
+    "transformer-postprocess-top": "",
+    "transformer-train-position-embeddings": "false",
+    "transformer-no-projection": "false",
+    "transformer-tied-layers": "",
+    "transformer-ffn-depth": "2",
+    "transformer-decoder-ffn-depth": "0",  # as in the encoder
+    "lemma-dim-emb": "0",
 }
 
 _ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
@@ -91,10 +88,10 @@ def read_marian_folder(folder: Path) -> RawModel:
 
 
 def _only(folder: Path, pattern: str, advice: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise UserError(f"{folder}: {len(found)} files {pattern}: {advice}")
-    return found[0]
+    paths = sorted(folder.glob(pattern))
+    if len(paths) != 1:
+        raise UserError(f"{folder}: {len(paths)} files {pattern}: {advice}")
+    return paths[0]
 
 
 class _Archive:
@@ -139,9 +136,11 @@ def _read_config(path: Path, archive: _Archive) -> TransformerConfig:
         raise UserError(f"{path}: {_SETTINGS} is too large")
     text = content.rstrip(b"\0").decode(errors="replace")
     settings = {key: value for key, value in _yaml_items(path, text) if value is not None}
-    for name, (value, reason) in _FIXED.items():
+    for name, value in _FIXED.items():
         if settings.get(name, value) != value:
-            raise UserError(f"{path}: {name} is {settings[name][:100]!r}: {reason}")
+            raise UserError(
+                f"{path}: {name} is {settings[name][:100]!r}: only {value!r} can be imported"
+            )
     activation = settings.get("transformer-ffn-activation", "swish")
     if activation not in _ACTIVATIONS:
         raise UserError(f"{path}: transformer-ffn-activation is {activation[:100]!r}")

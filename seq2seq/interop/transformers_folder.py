@@ -202,8 +202,8 @@ def _read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
     required, optional = _expected_shapes(config)
     shapes = required | optional
 
-    def check(found: Descriptions) -> None:
-        for name, (dtype, shape) in found.items():
+    def check(descriptions: Descriptions) -> None:
+        for name, (dtype, shape) in descriptions.items():
             if name not in shapes:
                 raise UserError(f"{path}: {name[:100]!r} is not a parameter of such a model")
             if shape != shapes[name]:
@@ -213,7 +213,7 @@ def _read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
                 )
             if dtype not in _DTYPES:
                 raise UserError(f"{path}: {name} is not of a floating-point type of 16 or 32 bits")
-        if missing := sorted(required.keys() - found.keys()):
+        if missing := sorted(required.keys() - descriptions.keys()):
             raise UserError(f"{path}: has no {missing[0]} ({len(missing)} missing in all)")
 
     with open_file(path, MAX_WEIGHTS_BYTES):

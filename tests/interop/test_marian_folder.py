@@ -195,8 +195,8 @@ def write(name: str, content: bytes) -> Change:
 
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "a student": (setting("autoreg: self-attention", "autoreg: rnn"), "SSRU cells.*its teacher"),
-    "Pre-LN": (setting('preprocess: ""', "preprocess: n"), "Post-LN"),
+    "a student": (setting("autoreg: self-attention", "autoreg: rnn"), "autoreg is 'rnn'"),
+    "Pre-LN": (setting('preprocess: ""', "preprocess: n"), "preprocess is 'n'"),
     "no depth": (setting("enc-depth", "enc-death"), "enc-depth .* is '', not a number"),
     "a million layers": (setting("enc-depth: 2", "enc-depth: 1000000"), "at most 1,000"),
     "an activation": (setting("activation: swish", "activation: tanh"), "activation is 'tanh'"),
