@@ -73,7 +73,7 @@ def read_marian_folder(folder: Path) -> RawModel:
     path = _only(folder, "*.npz", "leave one model in it")
     with open_file(path, MAX_WEIGHTS_BYTES) as file:
         archive = _Archive(path, file)
-        config = _read_config(path, archive)
+        config = _read_config(archive)
         shape = len(vocabulary), config.d_model
         return RawModel(
             folder=folder,
@@ -130,8 +130,8 @@ class _Archive:
         return tensor
 
 
-def _read_config(path: Path, archive: _Archive) -> TransformerConfig:
-    content = archive.array(_SETTINGS).tobytes()
+def _read_config(archive: _Archive) -> TransformerConfig:
+    path, content = archive.path, archive.array(_SETTINGS).tobytes()
     if len(content) > MAX_SETTINGS_BYTES:
         raise UserError(f"{path}: {_SETTINGS} is too large")
     text = content.rstrip(b"\0").decode(errors="replace")
@@ -151,12 +151,6 @@ def _read_config(path: Path, archive: _Archive) -> TransformerConfig:
         return int(text)
 
     depths = number("enc-depth"), number("dec-depth")
-    own = settings.get("transformer-decoder-dim-ffn", "0")
-    if own not in ("0", settings.get("transformer-dim-ffn")):
-        raise UserError(
-            f"{path}: transformer-decoder-dim-ffn is {own[:100]!r}: the layers of both"
-            " sides are equally wide here"
-        )
     try:
         return TransformerConfig(
             num_layers=depths[0],
