@@ -66,7 +66,9 @@ def import_marian(
     for layer in layer_names(config):
         for kind in ("weight", "bias"):
             value = raw.weights.pop(f"{layer.marian}.{kind}").float()
-            parameters[f"{layer.name}.{kind}"] = permute(value, layer, order).contiguous()
+            # A copy: it may be mapped from a file that is changed while the model is in use.
+            copy = permute(value, layer, order).clone(memory_format=torch.contiguous_format)
+            parameters[f"{layer.name}.{kind}"] = copy
     model = meta_transformer(
         config,
         vocab_size=tokenizer.vocab_size,

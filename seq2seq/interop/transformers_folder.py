@@ -222,9 +222,10 @@ def _read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
 
 
 def read_torch_file(path: Path, check: Callable[[Descriptions], None]) -> dict[str, Tensor]:
-    """Read a dictionary of finite tensors that `torch.save` wrote; nothing in it is executed.
+    """Map a dictionary of finite tensors that `torch.save` wrote; nothing in it is executed.
 
-    `check` raises an error if types or shapes are not those that are expected.
+    They change if the file does. `check` raises an error if types or shapes are not those that are
+    expected.
     """
     try:
         # By its descriptor, because the library opens no path that is not UTF-8.
@@ -235,8 +236,7 @@ def read_torch_file(path: Path, check: Callable[[Descriptions], None]) -> dict[s
         check({name: (value.dtype, tuple(value.shape)) for name, value in loaded.items()})
         if any(value.layout is not torch.strided for value in loaded.values()):
             raise TypeError
-        # A copy: the file may be changed while the model is in use.
-        tensors = {name: value.detach().clone() for name, value in loaded.items()}
+        tensors = {name: value.detach() for name, value in loaded.items()}
         check_finite(path, tensors)
     except UserError:
         raise
