@@ -20,8 +20,7 @@ from torch import Tensor
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.config import SearchConfig
-from seq2seq.fast.decoder import Buffers
-from seq2seq.fast.graphs import Graphs
+from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.static_search import StaticSearch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.model import TransformerConfig

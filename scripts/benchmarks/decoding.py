@@ -34,8 +34,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import choose_device
 from seq2seq.evaluation.scores import score_all
 from seq2seq.fast.translation import TranslationKernels
-from seq2seq.interop.ctranslate2 import write_ctranslate2
-from seq2seq.interop.marian_export import write_marian
+from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.machine.process import retain_freed_memory
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model

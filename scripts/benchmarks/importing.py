@@ -22,7 +22,7 @@ import torch
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.interop.ctranslate2 import write_ctranslate2
+from seq2seq.interop.export import write_ctranslate2
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.storage.model_folder import save_model
 

@@ -37,7 +37,7 @@ from seq2seq.data.lines import read_text_lines
 from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.interop.ctranslate2 import write_ctranslate2
+from seq2seq.interop.export import write_ctranslate2
 from seq2seq.machine.process import retain_freed_memory
 from seq2seq.serving.server import listen
 from seq2seq.storage.checkpoint import find_model

@@ -3,17 +3,16 @@
 import difflib
 import re
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
-from unittest.mock import patch
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
@@ -112,48 +111,19 @@ def quote_text(override: str, *, multirun: bool = False) -> str:
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
 
 
-@contextmanager
-def python314_help_workaround() -> Iterator[None]:
-    """Let Hydra's parser be made by Python 3.14, which refuses help that is not a string.
+def check_flags(words: Sequence[str]) -> None:
+    """Raise UsageError for words that Hydra's parser refuses, which would print its usage."""
+    # Python 3.14 refuses help that is not a string, as Hydra's is (facebookresearch/hydra#3121).
+    ArgumentParser._check_help = lambda *_: None  # type: ignore[attr-defined]
+    parser = get_args_parser()
 
-    Hydra 1.3 has such help, which it makes when it is shown (facebookresearch/hydra#3121).
-    """
-    with patch.object(ArgumentParser, "_check_help", lambda *_: None, create=True):
-        yield
-
-
-@contextmanager
-def raise_usage_errors() -> Iterator[None]:
-    """Let Hydra's parser raise UsageError instead of printing its usage and exiting."""
-
-    def refuse(parser: ArgumentParser, message: str) -> NoReturn:
+    def refuse(message: str) -> NoReturn:
         flags = [*parser._option_string_actions, "--debug"]
         hint = _nearest(message.split()[-1], flags) if "unrecognized" in message else ""
         raise UsageError(f"{message}{hint}; seq2seq train --help shows the flags")
 
-    with patch.object(ArgumentParser, "error", refuse):
-        yield
-
-
-@contextmanager
-def raise_failures() -> Iterator[None]:
-    """Raise the first error of a sweep's runs in the end, if a sweeper goes on after it, too."""
-    failures: list[Exception] = []
-
-    def read(returned: JobReturn) -> Any:
-        if returned.status is JobStatus.FAILED:
-            failures.append(returned._return_value)
-            raise returned._return_value
-        return returned._return_value
-
-    with patch.object(JobReturn, "return_value", vars(JobReturn)["return_value"].getter(read)):
-        try:
-            yield
-        except Exception:
-            if not failures:
-                raise
-    if failures:
-        raise failures[0]
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(words)
 
 
 def to_config(chosen: DictConfig) -> Config:

@@ -18,7 +18,7 @@ def check_output(output: str, *inputs: str | None) -> None:
 
     Say so if it replaces another file.
     """
-    from seq2seq.files.manifest import MANIFEST, read_manifest
+    from seq2seq.files.strict import MANIFEST, read_manifest
     from seq2seq.storage.run_folder import RunFolder
 
     if (status := _regular_file(output, 1)) is None:

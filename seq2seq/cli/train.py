@@ -20,12 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import (
+    check_flags,
     choices,
     explain,
-    python314_help_workaround,
     quote_text,
-    raise_failures,
-    raise_usage_errors,
     register,
     resource_folder,
     to_config,
@@ -44,6 +42,7 @@ from seq2seq.training.signals import call_handler
 logger = logging.getLogger("seq2seq")
 
 _MAX_NAME = 240  # bytes, of a folder
+_failures: list[Exception] = []  # of the runs of a --multirun, in this process
 
 
 def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str]) -> None:
@@ -92,14 +91,21 @@ def train(words: list[str]) -> int:
             raise UsageError("--multirun can't run under torchrun: start each run on its own")
         if not multirun and (one := [w for w in overrides if w.startswith("hparams_search=")]):
             raise UsageError(f"{one[0]} searches by several runs: add --multirun")
-        with python314_help_workaround(), raise_usage_errors(), raise_failures():
-            if multirun:
-                overrides.append(_folder_names(overrides))
-            sys.argv = ["seq2seq train", *flags, *overrides]
-            application = hydra.main(
-                version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
-            )
+        check_flags([*flags, *overrides])
+        if multirun:
+            overrides.append(_folder_names(overrides))
+        sys.argv = ["seq2seq train", *flags, *overrides]
+        application = hydra.main(
+            version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
+        )
+        _failures.clear()
+        try:
             application(run)()
+        except Exception:
+            if not _failures:
+                raise
+        if _failures:  # a sweeper may have gone on after them
+            raise _failures[0]
     except _FailedRun as failed:
         raise failed.error from None
     except Exception as error:
@@ -145,6 +151,7 @@ def run(chosen: DictConfig) -> float:
     except Exception as error:
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise _FailedRun(error) from None
+        _failures.append(error)
         error.add_note(f"in the run of {' '.join(HydraConfig.get().overrides.task)}")
         name = HydraConfig.get().job.override_dirname
         logger.error(f"seq2seq: {name}: {error}")  # Hydra raises only the first, in the end

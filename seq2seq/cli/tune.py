@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
     from seq2seq.config import trained_bleu_tokenizer
     from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
-    from seq2seq.files.manifest import manifest_sum
+    from seq2seq.files.strict import manifest_sum
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import check_model_path, load_model

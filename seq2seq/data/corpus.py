@@ -3,15 +3,13 @@
 The two sides of a pair stay together from here on.
 """
 
-import csv
 import hashlib
 import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,13 +23,12 @@ from seq2seq.data.pair_files import (
     read_pairs_file,
     read_two_files,
 )
-from seq2seq.data.tsv import TsvForm, is_quoted, tsv_form
+from seq2seq.data.tsv import TsvForm, tsv_form
 from seq2seq.errors import UserError
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
 _HUB_SECONDS = 10
-_FORMATS = {".csv", ".tsv", ".json", ".parquet", ".arrow"}
 
 
 class Split:
@@ -295,7 +292,6 @@ class _DatasetSplit:
     def _rows(self) -> Any:
         """Open the split, memory-mapped or streamed."""
         import datasets  # late, because the import takes more than a second
-        from datasets.data_files import DataFilesDict, get_data_patterns
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
@@ -311,24 +307,16 @@ class _DatasetSplit:
                     revision=self.revision,
                 )
             if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
-                rows = _saved_split(folder, self.split)
-                self._check_files([file["filename"] for file in rows.cache_files], [])
-                return rows
+                return _saved_split(folder, self.split)
             builder = datasets.load_dataset_builder(
                 str(folder), self.config, data_dir=self.data_folder
             )
-            base = str(folder / (self.data_folder or ""))
-            found = DataFilesDict.from_patterns(get_data_patterns(base), base_path=base)
-            read = builder.config.data_files
-            self._check_files(chain(*read.values()), chain(*found.values()))
             if hasattr(builder.config, "keep_default_na"):  # of CSV files
                 # Else the sentences "None", "null" and "NA" would be missing values.
                 builder.config.keep_default_na = False
                 # Else, if rows have one field more than the header, the first one is skipped.
                 builder.config.index_col = False
                 warnings.filterwarnings("error", "Length of header or names does not match")
-                if builder.config.sep == "\t" and not all(map(is_quoted, chain(*read.values()))):
-                    builder.config.quoting = csv.QUOTE_NONE
             # Streamed: else the library keeps a copy and may serve it when files change.
             return builder.as_streaming_dataset(self.split)
         except UserError:
@@ -352,32 +340,15 @@ class _DatasetSplit:
         except Exception:  # those of networks share no class
             huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
-    def _check_files(self, read: Iterable[str], found: Iterable[str]) -> None:
-        """Check that the files read are in the folder, and that those found have one format."""
-        own = {os.path.realpath(file) for file in self.files().values()}
-        if outside := {os.path.realpath(file) for file in read} - own:
-            raise UserError(f"data.dataset={self.name}: put {min(outside)} into this folder")
-        suffixes = {suffix.lower() for file in found for suffix in Path(file).suffixes}
-        formats = _FORMATS & {".json" if "json" in s else s for s in suffixes}
-        if len(formats) > 1:
-            raise UserError(
-                f"data.dataset={self.name}: has files of {' and '.join(sorted(formats))}, but one"
-                " format is read: keep one"
-            )
-
 
 def _saved_split(folder: Path, split: str) -> Any:
-    """Open what `save_to_disk` wrote; a split may be a slice or a sum, as `train[:1000]+test`."""
+    """Open a split of what `save_to_disk` wrote."""
     import datasets
 
     saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.Dataset):
         name = str(saved.split)
         saved = {name if saved.split and name.isidentifier() else "train": saved}
-    if split in saved:  # whatever its name
-        return saved[split]
-    lengths = {name: len(rows) for name, rows in saved.items()}
-    parts = datasets.ReadInstruction.from_spec(split).to_absolute(lengths)
-    return datasets.concatenate_datasets(
-        [saved[part.splitname].select(range(part.from_, part.to)) for part in parts]
-    )
+    if split not in saved:
+        raise UserError(f"{folder}: has no split {split} but {', '.join(saved)}")
+    return saved[split]

@@ -29,7 +29,7 @@ from seq2seq.fast.beams import FastBeams
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.static_search import StaticSearch, full_batch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
-from seq2seq.interop.ctranslate2 import ctranslate2_files
+from seq2seq.interop.export import ctranslate2_files
 from seq2seq.model import Transformer
 from seq2seq.storage.trained_model import TrainedModel
 from seq2seq.zoo.modern import modern_choices

@@ -27,8 +27,7 @@ from seq2seq.files.atomic import (
     remove_leftovers,
     write_file,
 )
-from seq2seq.files.manifest import read_manifest
-from seq2seq.files.strict import parse_json, read_regular_file
+from seq2seq.files.strict import parse_json, read_manifest, read_regular_file
 from seq2seq.storage.checkpoint import find_model
 
 logger = logging.getLogger("seq2seq")

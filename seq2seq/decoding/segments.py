@@ -14,7 +14,7 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.search import SearchInput
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
-from seq2seq.interop.names import MAX_POSITIONS
+from seq2seq.interop.marian import MAX_POSITIONS
 from seq2seq.model import TransformerConfig
 from seq2seq.model.config import Positions
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import ne
 from typing import Literal
-from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,15 +75,15 @@ def compare(
         known = known_references(hypotheses, references)
     config = config or ScoreConfig()
     metrics = all_metrics(config, [*systems.values(), *references])
-    # sacreBLEU reads the seed only from the environment.
-    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED if seed is None else seed)):
-        test = PairedTest(
-            list(systems.items()),
-            {str(i): metric for i, metric in enumerate(metrics)},
-            known,
-            test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
-            n_samples=samples or 0,
-        )
+    # The only place where sacreBLEU reads it.
+    os.environ["SACREBLEU_SEED"] = str(SEED if seed is None else seed)
+    test = PairedTest(
+        list(systems.items()),
+        {str(i): metric for i, metric in enumerate(metrics)},
+        known,
+        test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
+        n_samples=samples or 0,
+    )
     signatures, results = test()
     (baseline, baseline_lines), *others = systems.items()
     comparisons = []
@@ -129,8 +128,8 @@ def bleu_with_interval(
 ) -> tuple[float, float, float]:
     """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
     known = known_references(hypotheses, [references])
-    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED)):
-        result = _metric(tokenize).corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
+    os.environ["SACREBLEU_SEED"] = str(SEED)
+    result = _metric(tokenize).corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
     return result.score, *_bounds(result._mean, result._ci)
 
 

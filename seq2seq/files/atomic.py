@@ -8,6 +8,7 @@ folder that is replaced is `.NAME.TOKEN.old` for the moment between two renames.
 import errno
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from seq2seq.errors import UserError
-from seq2seq.files.manifest import MANIFEST, check_replaceable, manifest_of, read_manifest
+from seq2seq.files.strict import MANIFEST, read_manifest
 
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
 
@@ -28,33 +29,34 @@ Content: TypeAlias = bytes | Callable[[Path], object]
 """The content of a file, or a function that writes a file of that path."""
 
 
+def check_replaceable(folder: Path) -> None:
+    """Refuse to replace anything but an empty folder or one with a manifest."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_dir() and not folder.is_symlink():
+        if not any(folder.iterdir()):
+            return
+        with suppress(UserError):
+            read_manifest(folder)
+            return
+    raise UserError(
+        f"{folder}: already exists and was not written by this program; choose another name, or"
+        " move it away"
+    )
+
+
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that gets its name when the block ends without an error.
-
-    It keeps the mode of the file that it replaces.
-    """
-    new = _temporary_name(path)
-    try:
-        with new.open("xb") as file:
-            _lock(file.fileno())
-            _keep_mode(file, path)
-            yield file
-            _replace(path, file, new)
-    finally:
-        _remove(new)
-
-
-@contextmanager
-def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> Iterator[Path]:
+def new_folder(
+    folder: Path, replaces: Callable[[Path], bool | None] = check_replaceable
+) -> Iterator[Path]:
     """Fill a folder that gets its name when the block ends without an error.
 
     A reader of `folder` never sees a part of it. While a folder is replaced there is a moment with
     neither; if the process dies then, `present_name` finds the earlier one and `remove_leftovers`
     puts it back.
 
-    If something is there in the end, `replaces` says whether to replace it, or to keep it and drop
-    the new folder. By default only what `check_replaceable` accepts is replaced.
+    If something is there in the end, `replaces` is called with it: it is kept, and the new folder
+    dropped, if that is False.
     """
     folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
     with _locked(folder.parent):
@@ -68,7 +70,7 @@ def new_folder(folder: Path, replaces: Callable[[Path], bool] | None = None) -> 
         for path in (*new.rglob("*"), new):
             _flush(path)
         with _locked(folder.parent):
-            _publish(new, folder, replaces or _is_replaceable)
+            _publish(new, folder, replaces)
         _flush(folder.parent)
     finally:
         _remove(new)
@@ -95,7 +97,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
         try:
             _keep_mode(file, path)
             yield file
-            _replace(path, file, part)
+            give_name(path, file, part)
         except BaseException:
             if not file.closed and file.tell() == 0:
                 part.unlink()
@@ -106,17 +108,27 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def give_name(path: Path, file: BinaryIO, part: Path) -> None:
-    """Give an open file `part` the name and the mode of the file that it replaces."""
+    """Flush an open file `part`, and give it the name and the mode of the file that it replaces."""
     _keep_mode(file, path)
-    _replace(path, file, part)
+    file.flush()
+    os.fsync(file.fileno())
+    part.replace(path)
+    _flush(path.parent)
 
 
 def write_file(path: Path, content: bytes) -> None:
     """Write one file whole or not at all; what was there before stays if it can't be written."""
     with errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path) as file:
-            file.write(content)
+        new = _temporary_name(path)
+        try:
+            with new.open("xb") as file:
+                _lock(file.fileno())
+                _keep_mode(file, path)
+                file.write(content)
+                give_name(path, file, new)
+        finally:
+            _remove(new)
 
 
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
@@ -132,14 +144,14 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
                     content(new / name)
                 with (new / name).open("rb") as file:
                     digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-            (new / MANIFEST).write_bytes(manifest_of(digests))
+            (new / MANIFEST).write_bytes(_manifest_of(digests))
 
 
 def add_file(folder: Path, name: str, content: bytes) -> None:
     """Add a file to a folder with a manifest, which lists it once it is whole."""
     digests = read_manifest(folder) | {name: hashlib.sha256(content).hexdigest()}
     write_file(folder / name, content)
-    write_file(folder / MANIFEST, manifest_of(digests))
+    write_file(folder / MANIFEST, _manifest_of(digests))
 
 
 @contextmanager
@@ -191,12 +203,12 @@ def _remove_leftovers(paths: Iterable[Path]) -> None:
             _remove(path)
 
 
-def _publish(new: Path, folder: Path, replaces: Callable[[Path], bool]) -> None:
+def _publish(new: Path, folder: Path, replaces: Callable[[Path], bool | None]) -> None:
     """Give a new folder its name where the parent is locked; what it replaces is removed last."""
     old = new.with_suffix(".old")
     try:
         if os.path.lexists(folder):
-            if not replaces(folder):
+            if replaces(folder) is False:
                 return
             folder.rename(old)
         new.rename(folder)
@@ -210,16 +222,11 @@ def _put_back(old: Path, folder: Path) -> None:
         with suppress(FileNotFoundError):  # nothing was replaced
             old.rename(folder)
     else:
-        # Renamed before it is removed: a part of it must never be put back.
-        gone = _temporary_name(folder)
-        with suppress(FileNotFoundError):
-            old.rename(gone)
-        _remove(gone)
+        _remove(old)
 
 
-def _is_replaceable(folder: Path) -> bool:
-    check_replaceable(folder)
-    return True
+def _manifest_of(digests: Mapping[str, str]) -> bytes:
+    return json.dumps({"sha256": digests}, indent=2).encode()
 
 
 def _temporary_name(path: Path) -> Path:
@@ -228,8 +235,8 @@ def _temporary_name(path: Path) -> Path:
 
 def _final_name(path: Path) -> str | None:
     """Return the final name of a temporary one, or None for any other name."""
-    found = _TEMPORARY_NAME.fullmatch(path.name)
-    return found[1] if found else None
+    match = _TEMPORARY_NAME.fullmatch(path.name)
+    return match[1] if match else None
 
 
 def _keep_mode(file: BinaryIO, path: Path) -> None:
@@ -238,14 +245,6 @@ def _keep_mode(file: BinaryIO, path: Path) -> None:
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
             os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
-
-
-def _replace(path: Path, file: BinaryIO, part: Path) -> None:
-    """Flush an open file, and give it its final name."""
-    file.flush()
-    os.fsync(file.fileno())
-    part.replace(path)
-    _flush(path.parent)
 
 
 @contextmanager

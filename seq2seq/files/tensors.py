@@ -53,8 +53,8 @@ def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str,
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             check(
                 {
-                    name: (_DTYPES.get(found.get_dtype()), tuple(found.get_shape()))
-                    for name, found in slices.items()
+                    name: (_DTYPES.get(tensor.get_dtype()), tuple(tensor.get_shape()))
+                    for name, tensor in slices.items()
                 }
             )
             # A copy: the file may be changed while the model is in use.
@@ -66,13 +66,13 @@ def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str,
 
 
 def check_expected(
-    path: Path, found: Descriptions, expected: Mapping[str, Tensor], what: str
+    path: Path, descriptions: Descriptions, tensors: Mapping[str, Tensor], what: str
 ) -> None:
-    """Check that a file has exactly these tensors; those expected may be on the meta device."""
-    wanted: Descriptions = {n: (value.dtype, tuple(value.shape)) for n, value in expected.items()}
-    odd = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    if odd:
-        is_, should = (names.get(odd[0], "absent") for names in (found, wanted))
+    """Check that a file has exactly the tensors that are expected, maybe on the meta device."""
+    expected: Descriptions = {n: (value.dtype, tuple(value.shape)) for n, value in tensors.items()}
+    names = {**expected, **descriptions}
+    if odd := [name for name in names if descriptions.get(name) != expected.get(name)]:
+        is_, should = (table.get(odd[0], "absent") for table in (descriptions, expected))
         raise UserError(
             f"{path}: not the {what} of its configuration: {odd[0][:100]!r} is {str(is_)[:100]},"
             f" should be {should}; {len(odd)} differ in all"

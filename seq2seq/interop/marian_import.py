@@ -22,25 +22,22 @@ from seq2seq.data.pair_tokenizer import (
 from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.files.manifest import MANIFEST
+from seq2seq.interop.marian import (
+    MAX_VOCABULARY_BYTES,
+    NEVER,
+    NO_ROW,
+    RawModel,
+    Table,
+    features_of_marian,
+    layer_names,
+    permute,
+    read_file,
+)
 from seq2seq.interop.marian_folder import read_marian_folder
-from seq2seq.interop.names import NEVER, features_of_marian, layer_names, permute
-from seq2seq.interop.raw_model import MAX_VOCABULARY_BYTES, NO_ROW, RawModel, Table, read_file
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model.config import Positions, Start
 from seq2seq.model.size import meta_transformer
 from seq2seq.storage.trained_model import TrainedModel
-
-# Files by which the models of other programs are known.
-_OTHERS = {
-    "model.bin": "CTranslate2",
-    **dict.fromkeys((MANIFEST, "metrics.jsonl"), "this program, which --model takes as it is"),
-    "*.intgemm*": "Bergamot or Firefox, a student with SSRU cells; import its teacher",
-    "dict.*.txt": "fairseq",
-    "*.pt": "fairseq or OpenNMT-py",
-    "*ckpt*": "JoeyNMT, OpenNMT or tensor2tensor",
-    "params.*": "Sockeye",
-}
 
 
 def import_marian(
@@ -53,24 +50,25 @@ def import_marian(
     concatenated, with which Marian trains, in its own.
     """
     is_own = not (folder / "config.json").exists()
-    for pattern, program in _OTHERS.items():
-        if any(folder.glob(pattern)) and not (folder / "source.spm").exists():
-            raise UserError(f"{folder}: only models of Marian can be imported, not of {program}")
     if is_own and not any(folder.glob("*.npz")):
-        raise UserError(f"{folder}: no config.json and no .npz in it: not a folder of Marian")
-    found = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
+        raise UserError(
+            f"{folder}: no config.json and no .npz in it: only models of Marian can be imported"
+        )
+    raw = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
     if positions is None:
         positions = Positions.concatenated if is_own else Positions.sinusoidal
-    tokenizer = _make_tokenizer(found, punctuation)
-    order = torch.arange(found.config.d_model)
+    tokenizer = _make_tokenizer(raw, punctuation)
+    order = torch.arange(raw.config.d_model)
     if positions is Positions.sinusoidal:
-        order = features_of_marian(found.config.d_model).argsort()
-    parameters, choices = _arrange(found.matrices, found.bias, found.tables, order)
-    config = replace(found.config, positions=positions, **choices)
+        order = features_of_marian(raw.config.d_model).argsort()
+    parameters, choices = _arrange(raw.matrices, raw.bias, raw.tables, order)
+    config = replace(raw.config, positions=positions, **choices)
     for layer in layer_names(config):
         for kind in ("weight", "bias"):
-            value = found.weights.pop(f"{layer.marian}.{kind}").float()
-            parameters[f"{layer.name}.{kind}"] = permute(value, layer, order).contiguous()
+            value = raw.weights.pop(f"{layer.marian}.{kind}").float()
+            # A copy: it may be mapped from a file that is changed while the model is in use.
+            copy = permute(value, layer, order).clone(memory_format=torch.contiguous_format)
+            parameters[f"{layer.name}.{kind}"] = copy
     model = meta_transformer(
         config,
         vocab_size=tokenizer.vocab_size,
@@ -79,26 +77,26 @@ def import_marian(
         source_vocab_size=tokenizer.source_vocab_size,
     )
     model.load_state_dict(parameters, assign=True)
-    return TrainedModel(model.eval(), tokenizer, *found.languages)
+    return TrainedModel(model.eval(), tokenizer, *raw.languages)
 
 
-def _make_tokenizer(found: RawModel, punctuation: Punctuation | None) -> PairTokenizer:
+def _make_tokenizer(raw: RawModel, punctuation: Punctuation | None) -> PairTokenizer:
     """Make the tokenizer; where nothing is asked for, see which punctuation it knows."""
     files = {
-        SOURCE_MODEL: read_file(found.folder / "source.spm", MAX_VOCABULARY_BYTES),
-        TARGET_MODEL: read_file(found.folder / "target.spm", MAX_VOCABULARY_BYTES),
-        VOCABULARY: dump_pieces(found.tables[0].pieces),
-        TARGET_VOCABULARY: dump_pieces(found.tables[1].pieces),
+        SOURCE_MODEL: read_file(raw.folder / "source.spm", MAX_VOCABULARY_BYTES),
+        TARGET_MODEL: read_file(raw.folder / "target.spm", MAX_VOCABULARY_BYTES),
+        VOCABULARY: dump_pieces(raw.tables[0].pieces),
+        TARGET_VOCABULARY: dump_pieces(raw.tables[1].pieces),
     }
 
     def make(choice: Punctuation) -> PairTokenizer:
         pair = PairConfig(
             punctuation=choice,
-            separate_vocabularies=found.tables[0] is not found.tables[1],
-            max_source_tokens=found.max_source_tokens,
+            separate_vocabularies=raw.tables[0] is not raw.tables[1],
+            max_source_tokens=raw.max_source_tokens,
         )
-        with tokenizer_errors(found.folder):
-            return PairTokenizer(files, pair, found.languages)
+        with tokenizer_errors(raw.folder):
+            return PairTokenizer(files, pair, raw.languages)
 
     tokenizer = make(punctuation or Punctuation.none)
     if punctuation is None and 2 * len(unknown_punctuation(tokenizer)) > len(TYPOGRAPHIC):

@@ -16,7 +16,7 @@ from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, make_deterministic, too_old
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import suited_tokenizer
-from seq2seq.files.manifest import read_manifest
+from seq2seq.files.strict import read_manifest
 from seq2seq.model.config import Positions
 from seq2seq.settings import Kind, settings
 from seq2seq.storage.checkpoint import find_model

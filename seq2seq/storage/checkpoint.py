@@ -17,8 +17,14 @@ from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file, remove_folder, remove_leftovers, write_folder
-from seq2seq.files.manifest import MANIFEST, check_listed_file, read_listed_file, read_manifest
-from seq2seq.files.strict import MAX_BYTES, parse_json
+from seq2seq.files.strict import (
+    MANIFEST,
+    MAX_BYTES,
+    check_listed_file,
+    parse_json,
+    read_listed_file,
+    read_manifest,
+)
 from seq2seq.files.tensors import max_bytes, save_tensors
 from seq2seq.model import Transformer
 from seq2seq.settings import Kind, settings

@@ -20,17 +20,24 @@ from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer
 from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import PADDING_ID, START_ID, TOKENIZER_FILE, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import Content, present_name, remove_leftovers, write_folder
-from seq2seq.files.manifest import (
-    MANIFEST,
-    check_listed_file,
+from seq2seq.files.atomic import (
+    Content,
     check_replaceable,
+    present_name,
+    remove_leftovers,
+    write_folder,
+)
+from seq2seq.files.strict import (
+    MANIFEST,
+    MAX_BYTES,
+    check_listed_file,
     manifest_sum,
+    parse_json,
     read_folder,
     read_listed_file,
     read_manifest,
+    read_regular_file,
 )
-from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.files.tensors import check_expected, max_bytes, read_tensors, save_tensors
 from seq2seq.model import Transformer, TransformerConfig
 from seq2seq.model.size import meta_transformer

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.config import TokenizerConfig
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model import TransformerConfig

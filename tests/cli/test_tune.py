@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from seq2seq.cli.guests import start_training
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import add_file
-from seq2seq.files.manifest import manifest_sum
+from seq2seq.files.strict import manifest_sum
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.storage.model_folder import load_model, read_search, save_model, save_search
 from seq2seq.storage.trained_model import TunedSearch

@@ -16,16 +16,16 @@ import os, signal, sys
 from seq2seq.cli.main import main
 from seq2seq.files import atomic
 
-replace, left = atomic._replace, int(sys.argv[1])
+give_name, left = atomic.give_name, int(sys.argv[1])
 
-def replace_or_die(*file):
+def give_name_or_die(*file):
     global left
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
     left -= 1
-    replace(*file)
+    give_name(*file)
 
-atomic._replace = replace_or_die
+atomic.give_name = give_name_or_die
 sys.exit(main(sys.argv[2:]))
 """
 

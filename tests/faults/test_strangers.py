@@ -18,7 +18,7 @@ import torch
 
 from seq2seq.cli.main import main
 from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.files.manifest import MANIFEST
+from seq2seq.files.strict import MANIFEST
 from seq2seq.storage.run_folder import checkpoints
 from tests.models import SIZES, save_untrained
 from tests.toy import data_words, reversing

@@ -19,7 +19,7 @@ import torch
 
 from seq2seq.cli import guests
 from seq2seq.cli.main import main
-from seq2seq.files.manifest import read_folder
+from seq2seq.files.strict import read_folder
 from seq2seq.machine import records
 from seq2seq.storage.checkpoint import find_model, newest_good, progress_file
 from seq2seq.storage.model_folder import MODEL_FILES, load_model

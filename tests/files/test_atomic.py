@@ -14,14 +14,14 @@ import pytest
 
 from seq2seq.errors import UserError
 from seq2seq.files.atomic import (
-    new_file,
+    check_replaceable,
     new_folder,
     output_file,
     remove_leftovers,
     write_file,
     write_folder,
 )
-from seq2seq.files.manifest import MANIFEST, check_replaceable, read_folder
+from seq2seq.files.strict import MANIFEST, read_folder
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)
@@ -236,12 +236,12 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path: Path
 
 
 def test_files_of_a_live_process_are_kept(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "best") as new, new_file(tmp_path / "file") as file:
+    with new_folder(tmp_path / "best") as new:
         (new / "a").touch()
-        file.write(b"text")
         remove_leftovers(tmp_path)
-        assert len(names(tmp_path)) == 2
+        write_file(tmp_path / "file", b"text")
     assert names(tmp_path) == ["best", "file"]
+    assert names(tmp_path / "best") == ["a"]
 
 
 def test_every_new_folder_removes_the_leftovers_of_dead_processes(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ KILLS = """
 import os, signal, sys
 from pathlib import Path
 from seq2seq.files.atomic import present_name, remove_leftovers, write_folder
-from seq2seq.files.manifest import read_folder
+from seq2seq.files.strict import read_folder
 
 folder, changes = Path("there/model"), ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 

@@ -13,6 +13,11 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.storage.trained_model import TrainedModel
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
@@ -68,12 +73,6 @@ def two_tables(models: tuple[bytes, bytes], seed: int) -> tuple[dict[str, int], 
     return tables
 
 
-def move_padding_to_the_end(vocabulary: dict[str, int]) -> None:
-    """As in OPUS-MT's own models."""
-    last = max(vocabulary, key=vocabulary.__getitem__)
-    vocabulary[last], vocabulary["<pad>"] = vocabulary["<pad>"], vocabulary[last]
-
-
 def randomize(model: Any, padding: int) -> None:
     """Add random numbers to a new `MarianMTModel`, nothing of which stays zero that need not."""
     with torch.no_grad():
@@ -88,6 +87,16 @@ def randomize(model: Any, padding: int) -> None:
             matrix.weight[padding] = 0.0  # as in every trained model
 
 
+def greedy(
+    trained: TrainedModel, lines: list[str], longest: int, to: str | None = None
+) -> list[list[str]]:
+    """The first pieces of the most probable outputs of this package."""
+    search = SearchConfig(beam_size=1, max_extra_tokens=longest)
+    options = TranslationOptions(device="cpu", search=search, to=to)
+    translations = Translator(trained, options).translate(lines)
+    return [translation.candidates[0].pieces[:longest] for translation in translations]
+
+
 MakeFolder = Callable[..., MarianFolder]
 
 
@@ -100,7 +109,6 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
         name: str = "marian",
         separate: bool = False,
         pieces: tuple[str, ...] = (">>por<<", ">>pob<<"),
-        padding_last: bool = False,
         seed: int = 1,
         **choices: Any,
     ) -> MarianFolder:
@@ -108,8 +116,6 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
             vocabulary, own = two_tables(spm_models, seed)
         else:
             vocabulary = own = table(spm_models, pieces, seed)
-            if padding_last:
-                move_padding_to_the_end(own)
         settings: dict[str, Any] = {
             "vocab_size": len(vocabulary),
             "decoder_vocab_size": len(own),

@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.model.config import Start
 from seq2seq.storage.trained_model import TrainedModel
-from tests.interop.conftest import MakeFolder, MarianFolder, transformers
+from tests.interop.conftest import MakeFolder, MarianFolder, greedy, transformers
 
 # The library's own warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -109,12 +106,6 @@ def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> 
     assert_same_logits(trained, made, 1e-9)
 
 
-def greedy(trained: TrainedModel, lines: list[str], to: str | None) -> list[list[str]]:
-    search = SearchConfig(beam_size=1, max_extra_tokens=12)
-    options = TranslationOptions(device="cpu", search=search, to=to)
-    return [t.candidates[0].pieces for t in Translator(trained, options).translate(lines)]
-
-
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]], ids=str)
 def test_greedy_outputs_are_those_of_transformers(
     make_folder: MakeFolder, kind: dict[str, Any], sentences: list[str]
@@ -133,8 +124,7 @@ def test_greedy_outputs_are_those_of_transformers(
         [tokenizer.decoder[i] for i in row.tolist()[1:] if i not in (end, padding)]
         for row in output
     ]
-    found = greedy(trained, lines, to)
-    assert [pieces[:11] for pieces in found] == [pieces[:11] for pieces in expected]
+    assert greedy(trained, lines, 11, to) == [pieces[:11] for pieces in expected]
     assert len({tuple(pieces) for pieces in expected}) > 3
 
 

@@ -14,7 +14,7 @@ from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, 
 from seq2seq.data.processor import tokenizer_errors
 from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
-from seq2seq.interop.raw_model import make_table
+from seq2seq.interop.marian import make_table
 from tests.interop.conftest import REAL, table, transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -39,7 +39,8 @@ class Both(NamedTuple):
 
 def both(folder: Path) -> Both:
     vocabulary = json.loads((folder / "vocab.json").read_text())
-    ordered = make_table(folder / "vocab.json", vocabulary, vocabulary["<pad>"])
+    size, start_row = len(vocabulary), vocabulary["<pad>"]
+    ordered = make_table(folder / "vocab.json", vocabulary, size, start_row)
     files = {
         "source.model": (folder / "source.spm").read_bytes(),
         "target.model": (folder / "target.spm").read_bytes(),

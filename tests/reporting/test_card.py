@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
 from seq2seq.evaluation.scores import Score
-from seq2seq.files.manifest import read_manifest
+from seq2seq.files.strict import read_manifest
 from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.card import CardScores, replace_scores
 from seq2seq.reporting.report import make_report

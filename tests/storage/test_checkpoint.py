@@ -11,7 +11,7 @@ import torch
 
 from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
-from seq2seq.files.manifest import MANIFEST, read_listed_file
+from seq2seq.files.strict import MANIFEST, read_listed_file
 from seq2seq.model import Transformer
 from seq2seq.model.config import Activation, Positions, Start
 from seq2seq.storage.checkpoint import (
