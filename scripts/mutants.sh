@@ -13,7 +13,7 @@ export PYTHONPATH=$PWD/mutants  # for the processes that tests start
 chosen=()
 if [ -n "${1:-}" ]; then
     # The first run makes all mutants and finds out which tests call each function.
-    .venv/bin/mutmut run "seq2seq.model.transformer.x_attention__mutmut_1"
+    .venv/bin/mutmut run "seq2seq.transformer.x_attention__mutmut_1"
     # Not of print-time-estimates, which drops what the first run has found out.
     mapfile -t chosen < <(.venv/bin/mutmut results --all true | grep -o '[^ ]*__mutmut_[0-9]*' | shuf -n "$1")
     chosen+=(--max-children 1)

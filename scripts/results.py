@@ -20,12 +20,11 @@ from statistics import mean
 from types import FrameType
 from typing import Any
 
-from seq2seq.config import read_config
 from seq2seq.fidelity.table3 import ROWS
+from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
-from seq2seq.storage.checkpoint import find_model, progress_file
-from seq2seq.storage.model_folder import read_search
-from seq2seq.storage.run_folder import RunFolder, checkpoints
+from seq2seq.model_folder import read_search
+from seq2seq.run_folder import checkpoints, find_model, progress_file, read_config
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from seq2seq.cli.main import main
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel, new_transformer
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.transformer import Transformer
 from tests.models import perturb
 
 # On a busy machine an example may take long; that is no fault of the code's. The same examples each

@@ -6,11 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Activation, Norm, NormPosition, Positions
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel, new_transformer, save_model
+from seq2seq.sizes import Activation, Norm, NormPosition, Positions, TransformerConfig
+from seq2seq.tokenizer import Tokenizer
 
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
 MODERN: list[dict[str, Any]] = [

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.config import Config, read_config
-from seq2seq.data.config import CorpusConfig
+from seq2seq.config import Config
+from seq2seq.corpus import CorpusConfig
 from seq2seq.errors import UserError
+from seq2seq.run_folder import read_config
 from seq2seq.settings import Kind, settings
-from seq2seq.training.config import TrainingConfig
+from seq2seq.train import TrainingConfig
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -9,23 +9,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
+from seq2seq.encoded import EncodedCorpus
 from seq2seq.fast.loss import projected_loss
 from seq2seq.fast.static_search import StaticSearch
 from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.fast.translation import TranslationKernels
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.config import Positions, Start
-from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.forms import Forms
-from seq2seq.training.loss import label_smoothed_loss
-from seq2seq.training.trainer import Trainer
+from seq2seq.loss import label_smoothed_loss
+from seq2seq.model_folder import TrainedModel
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import Positions, Start, TransformerConfig
+from seq2seq.tokenizer import Tokenizer
+from seq2seq.train import Forms, TrainingConfig
+from seq2seq.trainer import Trainer
+from seq2seq.transformer import Transformer
 from tests.toy import encoded_corpus
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -12,11 +12,11 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.hydra import GROUPS, choices, register, resource_folder
 from seq2seq.config import Config
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_settings
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.config import TrainingConfig
+from seq2seq.model_folder import new_transformer
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.train import TrainingConfig
 from seq2seq.zoo.modern import modern_choices
 from tests.models import ALL_MODERN
 

@@ -13,7 +13,7 @@ from torch.distributed.run import get_args_parser
 
 from seq2seq import __version__
 from seq2seq.cli.main import main
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from seq2seq.cli.guests import start_training
 from seq2seq.config import Config
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.distributed import World
+from seq2seq.corpus import DataConfig, SplitConfig
+from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import TokenizerConfig
+from seq2seq.train import TrainingConfig
+from seq2seq.transformer import Transformer
 
 TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
 

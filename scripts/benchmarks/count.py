@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.static_search import StaticSearch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.trained_model import new_transformer
+from seq2seq.model_folder import new_transformer
+from seq2seq.search import SearchConfig, beam_search
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from tests.cuda.device import journal

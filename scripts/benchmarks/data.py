@@ -18,12 +18,11 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import Split
-from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.preparation import prepare
-from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.training.distributed import World
+from seq2seq.corpus import DataConfig, Split, SplitConfig
+from seq2seq.encoded import EncodedCorpus
+from seq2seq.preparation import prepare
+from seq2seq.processes import World
+from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
 COLLATED_BATCHES = 400
@@ -227,7 +226,7 @@ def collate(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
 
 def batchings(cache: Path, *tokens: int) -> list[Any]:
     """Make batches of the cached corpus, of so many tokens on each side."""
-    from seq2seq.data.batching import Batching
+    from seq2seq.batches import Batching
 
     (path,) = cache.glob("*/train.ids")
     corpus = EncodedCorpus(path)

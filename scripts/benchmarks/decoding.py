@@ -26,19 +26,18 @@ from typing import Any
 import torch
 import turns
 
-from seq2seq.data.lines import read_text_lines
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import choose_device
-from seq2seq.evaluation.scores import score_all
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.machine.process import retain_freed_memory
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.run_folder import find_model
+from seq2seq.score import score_all
+from seq2seq.search import SearchConfig
+from seq2seq.text import read_text_lines
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 
 ALPHA = 0.6
 EXTRA_TOKENS = 50

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.interop.export import write_ctranslate2
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.storage.model_folder import save_model
+from seq2seq.model_folder import save_model
+from seq2seq.search import SearchConfig
 
 SENTENCES, SOURCE_TOKENS, EXTRA_TOKENS, BEAM = 100, 12, 8, 4
 CORPUS = Path(__file__).parents[2] / "data" / "everyday" / "train.en"

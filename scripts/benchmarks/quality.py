@@ -20,16 +20,17 @@ from torch import Tensor
 from torch.nn import functional as F
 from training_systems import Marian
 
-from seq2seq.config import Config, read_config
-from seq2seq.data.batching import Batch, Batching
-from seq2seq.data.preparation import PreparedData
-from seq2seq.data.tokenizer import END_ID, PADDING_ID
+from seq2seq.batches import Batch, Batching
+from seq2seq.config import Config
 from seq2seq.device import Compute, choose_device, choose_precision
-from seq2seq.evaluation.scores import ScoreConfig, bleu
 from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.run.setup import prepare_data
-from seq2seq.training.distributed import World
-from seq2seq.training.optimizer import learning_rate
+from seq2seq.preparation import PreparedData
+from seq2seq.processes import World
+from seq2seq.run import prepare_data
+from seq2seq.run_folder import read_config
+from seq2seq.score import ScoreConfig, bleu
+from seq2seq.tokenizer import END_ID, PADDING_ID
+from seq2seq.train import learning_rate
 
 _SENTENCES = 64  # of the validation set at a time
 

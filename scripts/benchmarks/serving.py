@@ -33,15 +33,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from seq2seq.data.lines import read_text_lines
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.interop.export import write_ctranslate2
 from seq2seq.machine.process import retain_freed_memory
+from seq2seq.model_folder import load_model
+from seq2seq.run_folder import find_model
+from seq2seq.search import SearchConfig
 from seq2seq.serving.server import listen
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
+from seq2seq.text import read_text_lines
 
 EXTRA_TOKENS = 50
 WARM_UP = 20

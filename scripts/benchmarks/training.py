@@ -31,14 +31,14 @@ import turns
 from torch.profiler import ProfilerActivity, profile
 from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.data.preparation import TRAIN_FILE, prepare
-from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.corpus import DataConfig, SplitConfig
+from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.fast.training import FastForms
 from seq2seq.fidelity.results import step_flops
 from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.training.forms import Forms
+from seq2seq.preparation import TRAIN_FILE, prepare
+from seq2seq.tokenizer import TokenizerConfig
+from seq2seq.train import Forms
 
 
 @dataclass(frozen=True)

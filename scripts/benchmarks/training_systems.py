@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.data.batching import Batch, Batching
-from seq2seq.data.encoded import EncodedCorpus
-from seq2seq.data.tokenizer import PADDING_ID, START_ID
+from seq2seq.batches import Batch, Batching
 from seq2seq.device import Compute
+from seq2seq.encoded import EncodedCorpus
 from seq2seq.fast.training import FastForms
-from seq2seq.model import TransformerConfig
-from seq2seq.model.transformer import sinusoids
-from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.forms import Forms
-from seq2seq.training.trainer import Trainer
+from seq2seq.model_folder import new_transformer
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import PADDING_ID, START_ID
+from seq2seq.train import Forms, TrainingConfig
+from seq2seq.trainer import Trainer
+from seq2seq.transformer import sinusoids
 
 SMOOTHING = 0.1
 SIZES = {

@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the attention weights of one sentence pair."""
-    from seq2seq.data.lines import create_binary
     from seq2seq.decoding.attention import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
+    from seq2seq.text import create_binary
 
     file_format = "" if arguments.json else Path(arguments.output).suffix[1:].lower()
     if not arguments.json and file_format not in FORMATS:

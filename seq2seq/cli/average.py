@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from seq2seq.storage.trained_model import TrainedModel
+    from seq2seq.model_folder import TrainedModel
 
 
 EXAMPLES = """\
@@ -33,11 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
-    from seq2seq.files.atomic import add_file
+    from seq2seq.files import RunFolder, add_file
+    from seq2seq.model_folder import CARD_FILE, check_model_path, save_model
     from seq2seq.reporting.record import record_average
-    from seq2seq.storage.checkpoint import average
-    from seq2seq.storage.model_folder import CARD_FILE, check_model_path, save_model
-    from seq2seq.storage.run_folder import RunFolder, checkpoints
+    from seq2seq.run_folder import average, checkpoints
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -67,9 +66,9 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
     from dataclasses import replace
 
-    from seq2seq.config import read_config
     from seq2seq.reporting.card import ModelFacts, model_card
     from seq2seq.reporting.record import known_settings, read_data_record
+    from seq2seq.run_folder import read_config
 
     name = run_folder.absolute().name
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"

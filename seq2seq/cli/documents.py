@@ -33,9 +33,9 @@ def document_format(arguments: argparse.Namespace) -> str:
     """Return the format of the input; "" if it is lines of text."""
     if arguments.input == "-" and arguments.format is None:
         return ""
-    from seq2seq.data.lines import COMPRESSIONS
     from seq2seq.documents.formats import FORMATS, find_format
     from seq2seq.documents.lines import is_plain
+    from seq2seq.text import COMPRESSIONS
 
     path = PurePath(arguments.input)
     bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
@@ -99,7 +99,7 @@ def _translate_folder(
     """
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.documents.formats import find_format
-    from seq2seq.files.atomic import remove_leftovers, write_file
+    from seq2seq.files import remove_leftovers, write_file
 
     folder, output = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
     earlier = _read_sums(output)
@@ -160,7 +160,7 @@ def _translate_folder(
 
 
 def _read_sums(output: Path) -> dict[str, tuple[str, str]]:
-    from seq2seq.files.strict import parse_json, read_regular_file
+    from seq2seq.files import parse_json, read_regular_file
 
     path = output / _TRANSLATED
     if not path.exists():
@@ -172,7 +172,7 @@ def _read_sums(output: Path) -> dict[str, tuple[str, str]]:
 
 
 def _write_sums(output: Path, sums: dict[str, tuple[str, str]]) -> None:
-    from seq2seq.files.atomic import write_file
+    from seq2seq.files import write_file
 
     write_file(output / _TRANSLATED, json.dumps(sums).encode())
 
@@ -187,7 +187,7 @@ def _sum_of_file(path: Path) -> str:
 
 def check_folders(arguments: argparse.Namespace) -> None:
     """Refuse an output for which a folder can't be translated into."""
-    from seq2seq.files.atomic import remove_leftovers
+    from seq2seq.files import remove_leftovers
 
     folder = Path(arguments.input).expanduser().resolve()
     output = Path(arguments.output).expanduser().resolve()
@@ -233,7 +233,7 @@ def _translate(
 
 def _languages(translator: "Translator", name: str, content: bytes, chosen: str) -> "Languages":
     """Return the languages of a document, which are known if it names its own."""
-    from seq2seq.data.config import UNNAMED
+    from seq2seq.corpus import UNNAMED
     from seq2seq.documents.document import Languages
 
     source, target = translator.source_language, translator.target_language

@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export a model with its card, if it has one, and print its folder."""
-    from seq2seq.files.atomic import add_file
+    from seq2seq.files import add_file
     from seq2seq.interop.export import write_ctranslate2, write_marian
-    from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import CARD_FILE, load_model, read_card
+    from seq2seq.model_folder import CARD_FILE, load_model, read_card
+    from seq2seq.run_folder import find_model
 
     folder = Path(arguments.output)
     if folder.exists():

@@ -93,10 +93,10 @@ def compose_config(overrides: list[str]) -> "Config":
 
 
 def _trained(run: Path) -> "Subject":
-    from seq2seq.config import Config, read_config
+    from seq2seq.config import Config
+    from seq2seq.model_folder import load_model
     from seq2seq.reporting.report import make_subject
-    from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import load_model
+    from seq2seq.run_folder import find_model, read_config
 
     folder = find_model(run)
     trained = load_model(folder)

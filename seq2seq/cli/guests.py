@@ -9,25 +9,23 @@ from pathlib import Path
 import torch
 
 from seq2seq.config import Config
-from seq2seq.data.preparation import PreparedData
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.training import FastForms, can_compile
-from seq2seq.files.atomic import add_file, write_file
+from seq2seq.files import add_file, write_file
 from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.machine.records import RunRecorder, deferred_log_file
+from seq2seq.model_folder import CARD_FILE, TrainedModel
+from seq2seq.preparation import PreparedData
+from seq2seq.processes import World
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import data_record
 from seq2seq.reporting.report import make_report
-from seq2seq.run.setup import user_cache
-from seq2seq.run.training_run import Guests, run_training
-from seq2seq.storage.model_folder import CARD_FILE
-from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.training.distributed import World
+from seq2seq.run import Guests, run_training, user_cache
+from seq2seq.search import SearchConfig
 
 logger = logging.getLogger("seq2seq")
 

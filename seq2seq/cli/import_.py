@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
-    from seq2seq.storage.trained_model import TrainedModel
+    from seq2seq.model_folder import TrainedModel
 
 
 EXAMPLES = """\
@@ -42,12 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import a model with its card, or else a short one, and say what it is."""
-    from seq2seq.data.pair_tokenizer import Punctuation
-    from seq2seq.files.atomic import add_file
+    from seq2seq.files import add_file
     from seq2seq.interop.marian_import import import_marian
-    from seq2seq.model.config import Positions
-    from seq2seq.storage.model_folder import CARD_FILE, save_model
-    from seq2seq.storage.trained_model import translate_command
+    from seq2seq.interop.pair_tokenizer import Punctuation
+    from seq2seq.model_folder import CARD_FILE, save_model, translate_command
+    from seq2seq.sizes import Positions
 
     folder, output = Path(arguments.folder), Path(arguments.output)
     if output.exists():
@@ -69,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
     """Read the card of the folder, which names the license, or else write one."""
+    from seq2seq.model_folder import CARD_FILE, read_card
     from seq2seq.reporting.card import ModelFacts, model_card
-    from seq2seq.storage.model_folder import CARD_FILE, read_card
 
     if (folder / CARD_FILE).exists():
         return read_card(folder)
@@ -82,8 +81,8 @@ def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
 
 
 def _describe(trained: "TrainedModel") -> str:
-    from seq2seq.data.pair_tokenizer import PairTokenizer, Punctuation
     from seq2seq.interop.marian_import import unknown_punctuation
+    from seq2seq.interop.pair_tokenizer import PairTokenizer, Punctuation
 
     config, tokenizer = trained.model.config, trained.tokenizer
     assert isinstance(tokenizer, PairTokenizer)

@@ -50,12 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
-    from seq2seq.data.lines import create_binary
+    from seq2seq.files import RunFolder
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.reporting.page import draw_page
     from seq2seq.reporting.report import distinct_names, make_report
     from seq2seq.reporting.sets import TextSet
-    from seq2seq.storage.run_folder import RunFolder
+    from seq2seq.text import create_binary
 
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")

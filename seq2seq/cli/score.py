@@ -16,8 +16,8 @@ from seq2seq.cli.translation_options import (
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2seq.evaluation.scores import Score, ScoreConfig
-    from seq2seq.evaluation.significance import Comparison
+    from seq2seq.reporting.significance import Comparison
+    from seq2seq.score import Score, ScoreConfig
 
 
 EXAMPLES = """\
@@ -97,20 +97,20 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score translations and print the scores."""
     _check_usage(arguments)
-    from seq2seq.evaluation.scores import score_all, too_long_for_ter, unsuited_tokenizer
+    from seq2seq.score import score_all, too_long_for_ter, unsuited_tokenizer
 
     config, language = _scoring(arguments)
     systems, references = _read(arguments)
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)
     if arguments.paper:
-        from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
+        from seq2seq.reporting.paper_bleu import WHY_IT_DIFFERS, paper_bleu
 
         scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
         report(WHY_IT_DIFFERS)
     comparisons = []
     if arguments.compare:
-        from seq2seq.evaluation.significance import compare
+        from seq2seq.reporting.significance import compare
 
         comparisons = compare(
             systems,
@@ -170,11 +170,11 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
 def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
     """Make and check the options of the metrics, and the language of the paper's BLEU."""
-    from seq2seq.evaluation.scores import ScoreConfig, bleu_metric
+    from seq2seq.score import ScoreConfig, bleu_metric
 
     tokenizer = arguments.tokenize
     if tokenizer is None and arguments.model and not arguments.test_set:
-        from seq2seq.config import trained_bleu_tokenizer
+        from seq2seq.run_folder import trained_bleu_tokenizer
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
     config = ScoreConfig(
@@ -188,11 +188,11 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
     pair = arguments.language_pair or "en-de"
     language = arguments.language or pair.rpartition("-")[2]
     if arguments.paper:
-        from seq2seq.evaluation.paper_bleu import tokenize
+        from seq2seq.reporting.paper_bleu import tokenize
 
         tokenize("", language)
     if arguments.compare:
-        from seq2seq.evaluation.significance import check_sampling
+        from seq2seq.reporting.significance import check_sampling
 
         check_sampling(arguments.samples, arguments.seed)
     return config, language
@@ -200,8 +200,8 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
 
 def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Read, or make, the translations of each system, by its name, and read the references."""
-    from seq2seq.data.lines import read_text_lines
-    from seq2seq.evaluation.scores import check_counts, named_test_set
+    from seq2seq.score import check_counts, named_test_set
+    from seq2seq.text import read_text_lines
 
     first, paths = arguments.input or arguments.source, arguments.reference
     if arguments.test_set:

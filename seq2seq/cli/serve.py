@@ -16,9 +16,9 @@ from seq2seq.cli.translation_options import (
 from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
+    from seq2seq.model_folder import TrainedModel
     from seq2seq.serving.requests import Limits
     from seq2seq.serving.service import Model
-    from seq2seq.storage.trained_model import TrainedModel
 
 
 EXAMPLES = """\
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it."""
-    from seq2seq.data.lines import read_text_lines
+    from seq2seq.text import read_text_lines
 
     try:
         from seq2seq.serving.app import make_app
@@ -180,9 +180,9 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 def _load(arguments: argparse.Namespace) -> "list[Model]":
     from seq2seq.decoding.engines import DIFFERENCE
     from seq2seq.decoding.translator import Translator, fastest_translator
+    from seq2seq.model_folder import load_model
+    from seq2seq.run_folder import find_model
     from seq2seq.serving.service import Model
-    from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import load_model
 
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):
@@ -221,7 +221,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
 
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
     """Return the source language of a model and its target languages."""
-    from seq2seq.data.config import UNNAMED
+    from seq2seq.corpus import UNNAMED
 
     if pair is None:
         source, targets = trained.source_language, trained.target_languages

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read_run(folder: Path) -> "TableRun":
     from seq2seq.fidelity.table3 import TableRun, table_settings
-    from seq2seq.model.size import count_parameters
+    from seq2seq.model_folder import count_parameters
     from seq2seq.reporting.overview import summarize
 
     run = summarize(folder)

@@ -18,8 +18,7 @@ def check_output(output: str, *inputs: str | None) -> None:
 
     Say so if it replaces another file.
     """
-    from seq2seq.files.strict import MANIFEST, read_manifest
-    from seq2seq.storage.run_folder import RunFolder
+    from seq2seq.files import MANIFEST, RunFolder, read_manifest
 
     if (status := _regular_file(output, 1)) is None:
         return
@@ -50,8 +49,8 @@ def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Ite
 
     With `plain`, also refuse markup, data and programs, whose format can be given instead.
     """
-    from seq2seq.data.lines import decode_leniently, why_not_text
     from seq2seq.documents.lines import NOT_PLAIN, begins_as_code
+    from seq2seq.text import decode_leniently, why_not_text
 
     first = list(islice(lines, 100))
     damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
@@ -68,21 +67,21 @@ def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Ite
 
 def open_input(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file of any compression for reading; `-` is standard input."""
-    from seq2seq.data.lines import open_binary
+    from seq2seq.text import open_binary
 
     return nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path)
 
 
 def open_output(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file of any compression for writing; `-` is standard output."""
-    from seq2seq.data.lines import create_binary
+    from seq2seq.text import create_binary
 
     return nullcontext(sys.stdout.buffer) if path == "-" else create_binary(path)
 
 
 def read_leniently(path: str) -> list[str]:
     """Read the lines of a file; `-` is standard input."""
-    from seq2seq.data.lines import iterate_lines
+    from seq2seq.text import iterate_lines
 
     damaged: list[int] = []
     with open_input(path) as stream:
@@ -96,7 +95,7 @@ def decode_lines(raw_lines: Iterable[bytes], damaged: list[int]) -> Iterator[str
 
     These bytes are replaced, so that no line is lost.
     """
-    from seq2seq.data.lines import decode_leniently
+    from seq2seq.text import decode_leniently
 
     for number, raw in enumerate(raw_lines, start=1):
         line, replaced = decode_leniently(raw)
@@ -107,7 +106,7 @@ def decode_lines(raw_lines: Iterable[bytes], damaged: list[int]) -> Iterator[str
 
 def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
     """Read two files whose lines are translations of each other."""
-    from seq2seq.evaluation.scores import check_counts
+    from seq2seq.score import check_counts
 
     if source == target == "-":
         raise UsageError("standard input can't be both texts: give a file for one of them")

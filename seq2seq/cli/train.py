@@ -30,14 +30,13 @@ from seq2seq.cli.hydra import (
 )
 from seq2seq.cli.main import log_to_stderr
 from seq2seq.config import Config
-from seq2seq.data.config import DataConfig
+from seq2seq.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.model import TransformerConfig
+from seq2seq.model_folder import TrainedModel
+from seq2seq.processes import World, call_handler
 from seq2seq.reporting.record import SAMPLING, VOCABULARY
-from seq2seq.run.setup import describe_initial_model
-from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.training.distributed import World
-from seq2seq.training.signals import call_handler
+from seq2seq.run import describe_initial_model
+from seq2seq.sizes import TransformerConfig
 
 logger = logging.getLogger("seq2seq")
 

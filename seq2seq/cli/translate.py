@@ -165,7 +165,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Translate a file."""
-    from seq2seq.data.lines import open_binary
+    from seq2seq.text import open_binary
 
     if arguments.nbest is not None and arguments.scores:
         raise UsageError("--nbest writes the scores already: remove --scores")
@@ -220,7 +220,7 @@ def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_
     from seq2seq.decoding.ranks import DAY, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
     from seq2seq.machine.process import retain_freed_memory
-    from seq2seq.training.distributed import World
+    from seq2seq.processes import World
 
     world = World.from_environment()
     with world.process_group(DAY):
@@ -254,10 +254,10 @@ def _write(
     one_by_one: bool = False,
 ) -> None:
     """Read the input in chunks, write their translations, and report what to check in them."""
-    from seq2seq.data.lines import iterate_lines, read_text_lines
     from seq2seq.decoding.chunks import make_chunks
     from seq2seq.decoding.resume import resumable_output
     from seq2seq.decoding.translation import OutputWarnings
+    from seq2seq.text import iterate_lines, read_text_lines
 
     raw_lines = iterate_lines(source, keep_returns=True)
     if not one_by_one:
@@ -298,8 +298,8 @@ def _write(
 
 def _made_by(arguments: argparse.Namespace, translator: "Translator") -> dict[str, Any]:
     """Return all that an output is made by; with an equal one, --resume continues it."""
-    from seq2seq.data.lines import open_binary
     from seq2seq.decoding.resume import models_sha256
+    from seq2seq.text import open_binary
 
     options = {name: value for name, value in vars(arguments).items() if name not in _NO_EFFECT}
     if arguments.glossary is not None:
@@ -324,7 +324,7 @@ def _progress_bar(arguments: argparse.Namespace, unit: str, *, hidden: bool) -> 
     """Make a bar on standard error, unless the output goes there too, or log a line a minute."""
     from tqdm import tqdm
 
-    from seq2seq.data.lines import count_lines
+    from seq2seq.text import count_lines
 
     class LineAMinute(tqdm):  # type: ignore[type-arg]
         monitor_interval = 0

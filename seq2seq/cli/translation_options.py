@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.options import SamplingConfig, TranslationOptions
     from seq2seq.decoding.translator import Translator
+    from seq2seq.search import SearchConfig
 
 
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -121,9 +121,9 @@ def translation_options(
 
     The search that was tuned for the models `runs`, which translate together, is the default.
     """
-    from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.ensemble import saved_search
     from seq2seq.decoding.options import SamplingConfig, TranslationOptions
+    from seq2seq.search import SearchConfig
 
     search: SearchConfig | SamplingConfig | None = None
     try:

@@ -21,10 +21,10 @@ from seq2seq.errors import UsageError, UserError
 if TYPE_CHECKING:
     from seq2seq.config import Config
     from seq2seq.decoding.options import TranslationOptions
-    from seq2seq.evaluation.scores import ScoreConfig
+    from seq2seq.decoding.tuning import Trial
+    from seq2seq.model_folder import TunedSearch
     from seq2seq.reporting.sets import TextSet
-    from seq2seq.storage.trained_model import TunedSearch
-    from seq2seq.tuning import Trial
+    from seq2seq.score import ScoreConfig
 
 EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
@@ -71,15 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
-    from seq2seq.config import trained_bleu_tokenizer
-    from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
-    from seq2seq.files.strict import manifest_sum
+    from seq2seq.decoding.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
+    from seq2seq.files import RunFolder, manifest_sum
     from seq2seq.machine.process import retain_freed_memory
-    from seq2seq.storage.checkpoint import find_model
-    from seq2seq.storage.model_folder import check_model_path, load_model
-    from seq2seq.storage.run_folder import RunFolder
-    from seq2seq.storage.trained_model import TunedSearch
-    from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
+    from seq2seq.model_folder import TunedSearch, check_model_path, load_model
+    from seq2seq.run_folder import find_model, trained_bleu_tokenizer
+    from seq2seq.score import ScoreConfig, unsuited_tokenizer
 
     if (arguments.source is None) != (arguments.reference is None):
         raise UsageError("-s and -r go together")
@@ -132,9 +129,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
-    from seq2seq.config import read_config
     from seq2seq.reporting.report import validation_sets
     from seq2seq.reporting.sets import TextSet
+    from seq2seq.run_folder import read_config
 
     if arguments.source is not None:
         return TextSet("", *read_parallel(arguments.source, arguments.reference)), None
@@ -163,11 +160,11 @@ def _write(
     scoring: "ScoreConfig",
 ) -> None:
     """Write the choice and, into the card of a run's model, the scores of its validation sets."""
-    from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.translator import Translator
+    from seq2seq.model_folder import CARD_FILE, save_search
     from seq2seq.reporting.card import replace_scores, score_for_card
     from seq2seq.reporting.report import validation_sets
-    from seq2seq.storage.model_folder import CARD_FILE, save_search
+    from seq2seq.search import SearchConfig
 
     if config is None or not (folder / CARD_FILE).exists():
         save_search(folder, search, manifest)

@@ -20,13 +20,11 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from seq2seq.data.processor import Span
-from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.decoding.search import nan_error, pad
 from seq2seq.decoding.translation import Translation
 from seq2seq.device import copy_to_device
-from seq2seq.model import Transformer
-from seq2seq.model.transformer import DecoderLayer, causal_mask
+from seq2seq.search import nan_error, pad
+from seq2seq.tokenizer import END_ID, START_ID, Span, Tokenizer
+from seq2seq.transformer import DecoderLayer, Transformer, causal_mask
 
 _WORD = re.compile(r"[^ \t\r\n]+")
 

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
-from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.transformer import MultiHeadAttention, Transformer
 
 FORMATS = ("svg", "png", "pdf")
 MAX_PIECES = 100

@@ -17,19 +17,19 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.glossary import Sequences, Term
-from seq2seq.decoding.search import (
+from seq2seq.device import copy_to_device
+from seq2seq.search import (
     Hypothesis,
     Rules,
     SearchBatch,
+    SearchConfig,
     State,
     force_tokens,
     impossible_error,
     length_penalty,
     output_log_probabilities,
 )
-from seq2seq.device import copy_to_device
 
 
 @dataclass(frozen=True)

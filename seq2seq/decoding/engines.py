@@ -11,16 +11,11 @@ from typing import Any
 
 import torch
 
-from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.constrained_search import constrained_search
-from seq2seq.decoding.engine import Engine
 from seq2seq.decoding.ensemble import Ensemble
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.options import SamplingConfig, SweepConfig
 from seq2seq.decoding.sampling import sample
-from seq2seq.decoding.search import Hypothesis, SearchInput, length_penalty, nan_error
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.sweep import BeamsByLength
 from seq2seq.device import Compute
@@ -30,8 +25,18 @@ from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.static_search import StaticSearch, full_batch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.interop.export import ctranslate2_files
-from seq2seq.model import Transformer
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.search import (
+    Engine,
+    Hypothesis,
+    SearchConfig,
+    SearchInput,
+    beam_search,
+    length_penalty,
+    nan_error,
+)
+from seq2seq.tokenizer import PADDING_ID, START_ID
+from seq2seq.transformer import Transformer
 from seq2seq.zoo.modern import modern_choices
 
 

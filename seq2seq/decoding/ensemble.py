@@ -9,13 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import output_log_probabilities
+from seq2seq.decoder import DecoderCache, IncrementalDecoder
 from seq2seq.errors import UserError
-from seq2seq.model.incremental import DecoderCache, IncrementalDecoder
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model, read_search
-from seq2seq.storage.trained_model import TrainedModel, TunedSearch
+from seq2seq.model_folder import TrainedModel, TunedSearch, load_model, read_search
+from seq2seq.run_folder import find_model
+from seq2seq.search import SearchConfig, output_log_probabilities
 
 
 @dataclass

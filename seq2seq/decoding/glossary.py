@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from seq2seq.data.lines import read_text_lines
-from seq2seq.data.processor import Span
-from seq2seq.data.tokenizer import START_ID, UNKNOWN_ID, Tokenizer
-from seq2seq.data.tsv import is_header
 from seq2seq.errors import UserError
+from seq2seq.text import is_header, read_text_lines
+from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Span, Tokenizer
 
 logger = logging.getLogger("seq2seq")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2seq.decoding.config import DecodingConfig, SearchConfig
 from seq2seq.errors import UsageError, check_number
+from seq2seq.search import DecodingConfig, SearchConfig
 
 ENGINES = ("native", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")

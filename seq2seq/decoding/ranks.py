@@ -22,7 +22,7 @@ from torch import distributed
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.training.distributed import World, exit_after_main
+from seq2seq.processes import World, exit_after_main
 
 T = TypeVar("T")
 R = TypeVar("R")

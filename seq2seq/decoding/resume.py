@@ -17,18 +17,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seq2seq.data.lines import COMPRESSIONS, create_binary
 from seq2seq.decoding.chunks import Chunk
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import (
+from seq2seq.files import (
     errors_as_user_errors,
     give_name,
+    parse_json,
+    read_manifest,
+    read_regular_file,
     remove_leftovers,
     write_file,
 )
-from seq2seq.files.strict import parse_json, read_manifest, read_regular_file
-from seq2seq.storage.checkpoint import find_model
+from seq2seq.run_folder import find_model
+from seq2seq.text import COMPRESSIONS, create_binary
 
 logger = logging.getLogger("seq2seq")
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from seq2seq.decoding.options import SamplingConfig
-from seq2seq.decoding.search import (
+from seq2seq.device import copy_to_device
+from seq2seq.search import (
     Hypothesis,
     Rules,
     SearchBatch,
@@ -25,7 +26,6 @@ from seq2seq.decoding.search import (
     length_penalty,
     output_log_probabilities,
 )
-from seq2seq.device import copy_to_device
 
 
 @torch.inference_mode()

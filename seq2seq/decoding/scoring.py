@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seq2seq.data.tokenizer import PADDING_ID, START_ID
 from seq2seq.decoding.ensemble import mean_log_probabilities
-from seq2seq.decoding.search import impossible_error, output_log_probabilities, pad
 from seq2seq.device import copy_to_device
-from seq2seq.model import Transformer
+from seq2seq.search import impossible_error, output_log_probabilities, pad
+from seq2seq.tokenizer import PADDING_ID, START_ID
+from seq2seq.transformer import Transformer
 
 
 @dataclass(frozen=True)

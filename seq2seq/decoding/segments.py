@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat, zip_longest
 
-from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
-from seq2seq.decoding.config import DecodingConfig
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.search import SearchInput
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import MAX_POSITIONS
-from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Positions
+from seq2seq.search import DecodingConfig, SearchInput
+from seq2seq.sizes import Positions, TransformerConfig
+from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 
 _COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
 # Text in Chinese or Japanese may follow a URL without a space.

@@ -6,10 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import SweepConfig
-from seq2seq.decoding.search import NO_TOKEN, Hypothesis, Rules, length_penalty
 from seq2seq.fast.beams import FastBeams
+from seq2seq.search import NO_TOKEN, Hypothesis, Rules, SearchConfig, length_penalty
 
 
 class BeamsByLength(FastBeams):

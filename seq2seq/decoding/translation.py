@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.segments import Segment
+from seq2seq.search import Hypothesis
+from seq2seq.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

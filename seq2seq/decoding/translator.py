@@ -14,8 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from seq2seq.data.config import control_ids
-from seq2seq.data.tokenizer import END_ID
+from seq2seq.corpus import control_ids
 from seq2seq.decoding.alignment import (
     Alignment,
     Link,
@@ -27,13 +26,11 @@ from seq2seq.decoding.alignment import (
 )
 from seq2seq.decoding.attention import AttentionMaps, record_attention
 from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.scoring import TargetScore, score_targets
-from seq2seq.decoding.search import nan_error
 from seq2seq.decoding.segments import (
     Segment,
     check_length,
@@ -46,7 +43,9 @@ from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.fast.translation import TranslationKernels
 from seq2seq.machine.process import parallel_map, process_lock, worker_threads
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.search import SearchConfig, nan_error
+from seq2seq.tokenizer import END_ID
 
 logger = logging.getLogger("seq2seq")
 

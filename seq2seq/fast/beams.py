@@ -5,12 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import Beams
-from seq2seq.decoding.search import (
-    force_tokens,
-    output_log_probabilities,
-)
 from seq2seq.fast.packed import round_batch_size
+from seq2seq.search import Beams, force_tokens, output_log_probabilities
 
 
 class FastBeams(Beams):

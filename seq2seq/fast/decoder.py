@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import Pack, PackedAttention, PackedMatmul
-from seq2seq.model.config import Positions
-from seq2seq.model.incremental import DecoderCache, IncrementalDecoder, LayerCache
-from seq2seq.model.transformer import MultiHeadAttention, Transformer
+from seq2seq.sizes import Positions
+from seq2seq.transformer import MultiHeadAttention, Transformer
 
 
 @dataclass

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.data.tokenizer import PADDING_ID
+from seq2seq.tokenizer import PADDING_ID
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
 # of bfloat16 on a GPU, for large matmuls.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.fast import replace_modules
-from seq2seq.model.transformer import MultiHeadAttention, Transformer
+from seq2seq.transformer import MultiHeadAttention, Transformer
 from seq2seq.zoo.modern import ModernTransformer
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.data.encoded import Tokens
-from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.model.transformer import MultiHeadAttention, Transformer, attention, causal_mask
+from seq2seq.encoded import Tokens
+from seq2seq.tokenizer import PADDING_ID, START_ID
+from seq2seq.transformer import MultiHeadAttention, Transformer, attention, causal_mask
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 # Up to this many elements of queries, float32 takes less time than compiling for bf16.

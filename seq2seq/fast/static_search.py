@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import (
-    NO_TOKEN,
-    Hypothesis,
-    Rules,
-    SearchState,
-    gather_beams,
-    rows_of,
-)
 from seq2seq.device import HostCopy
 from seq2seq.fast.beams import FastBeams
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers, Graphs
+from seq2seq.search import (
+    NO_TOKEN,
+    Hypothesis,
+    Rules,
+    SearchConfig,
+    SearchState,
+    gather_beams,
+    rows_of,
+)
 
 
 class StaticState(SearchState, Protocol):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.data.batching import Batching
-from seq2seq.data.encoded import Rows
+from seq2seq.batches import Batching
 from seq2seq.device import Compute
+from seq2seq.encoded import Rows
 from seq2seq.fast import replace_modules
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.loss import loss_of_chunk, projected_loss
@@ -28,9 +28,9 @@ from seq2seq.fast.rows import (
     pack,
     row_states,
 )
-from seq2seq.model.transformer import MultiHeadAttention, Transformer
-from seq2seq.training.forms import Forms
-from seq2seq.training.loss import Loss
+from seq2seq.loss import Loss
+from seq2seq.train import Forms
+from seq2seq.transformer import MultiHeadAttention, Transformer
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
+from seq2seq.decoder import IncrementalDecoder, incremental_decoder
 from seq2seq.fast.decoder import FastIncrementalDecoder, StaticDecoder
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import Pack, can_pack, pack_linears, packed_matmul, plain_matmul
 from seq2seq.fast.rows import fused_attention
-from seq2seq.model.incremental import IncrementalDecoder, incremental_decoder
-from seq2seq.model.transformer import Transformer, attention
+from seq2seq.transformer import Transformer, attention
 from seq2seq.zoo.modern import ModernTransformer
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from seq2seq.data.tokenizer import END_ID, START_ID
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import Hypothesis
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.trace import FIRST_WORD
+from seq2seq.search import Hypothesis, SearchConfig, beam_search
+from seq2seq.tokenizer import END_ID, START_ID
 
 # The shares of the words of the lookup table; unequal, so that no two hypotheses tie.
 _WORDS = torch.linspace(1.0, 2.0, 12, dtype=torch.float64)

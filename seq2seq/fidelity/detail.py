@@ -12,11 +12,12 @@ from typing import Self, TypeAlias
 
 import torch
 
-from seq2seq.data.config import DataConfig
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.config import TrainingConfig
+from seq2seq.corpus import DataConfig
+from seq2seq.model_folder import new_transformer
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.train import TrainingConfig
+from seq2seq.transformer import Transformer
 
 _VOCAB_SIZE = 509  # enough rows for statistics
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.tokenizer import PADDING_ID
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, mode, random_tokens, trace
-from seq2seq.model import Transformer
+from seq2seq.tokenizer import PADDING_ID
+from seq2seq.transformer import Transformer
 
 
 @detail(

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from seq2seq.fidelity.detail import Finding, Subject, detail, new_model
 from seq2seq.fidelity.trace import FIRST_WORD, LENGTH, Trace, mode, random_tokens, trace
-from seq2seq.model import Transformer
-from seq2seq.model.config import Positions
-from seq2seq.model.transformer import FeedForward, MultiHeadAttention
+from seq2seq.sizes import Positions
+from seq2seq.transformer import FeedForward, MultiHeadAttention, Transformer
 from seq2seq.zoo.modern import ModernFeedForward
 
 

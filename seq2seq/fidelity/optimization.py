@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from seq2seq.data.batching import Batching
+from seq2seq.batches import Batching
 from seq2seq.device import Compute
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.trace import synthetic_corpus
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.state import StepMetrics
-from seq2seq.training.trainer import Trainer
+from seq2seq.model_folder import new_transformer
+from seq2seq.sizes import TransformerConfig
+from seq2seq.train import StepMetrics
+from seq2seq.trainer import Trainer
 
 # Less than d_model, so that the gradient at the logits follows from that at the decoder's states.
 _VOCAB_SIZE = 11

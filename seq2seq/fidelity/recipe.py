@@ -2,14 +2,14 @@
 
 import math
 
-from seq2seq.data.batching import BatchStatistics
+from seq2seq.batches import BatchStatistics
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.layers import StructureError, dropout_rates
 from seq2seq.fidelity.trace import SyntheticLengths
+from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
-from seq2seq.storage.run_folder import RunFolder
-from seq2seq.training.config import TrainingConfig
+from seq2seq.train import TrainingConfig
 
 STEPS = {"base": 100_000, "big": 300_000}
 _AVERAGED = {"base": 5, "big": 20}

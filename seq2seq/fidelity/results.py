@@ -4,13 +4,12 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from seq2seq.evaluation.paper_bleu import paper_bleu, prepare
-from seq2seq.evaluation.scores import bleu
 from seq2seq.fidelity.detail import Finding, Subject, detail
 from seq2seq.fidelity.recipe import STEPS, recorded, synthetic_batches
-from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Activation
-from seq2seq.model.size import count_parameters
+from seq2seq.model_folder import count_parameters
+from seq2seq.reporting.paper_bleu import paper_bleu, prepare
+from seq2seq.score import bleu
+from seq2seq.sizes import Activation, TransformerConfig
 
 PAPER_MODELS = {
     "base": TransformerConfig(),

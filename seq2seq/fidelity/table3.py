@@ -7,8 +7,8 @@ from statistics import mean
 
 from seq2seq.errors import UserError
 from seq2seq.fidelity.report import COLUMNS, text_table
-from seq2seq.model import TransformerConfig
-from seq2seq.training.config import TrainingConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.train import TrainingConfig
 
 Setting = int | float | str | None
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")

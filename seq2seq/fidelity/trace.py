@@ -11,9 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.encoded import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
-from seq2seq.model import Transformer
-from seq2seq.model.transformer import DecoderLayer, EncoderLayer, FeedForward, MultiHeadAttention
+from seq2seq.encoded import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
+from seq2seq.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Transformer,
+)
 
 FIRST_WORD = 4
 """The first token id after the control symbols."""

@@ -13,18 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
-from seq2seq.data.tokenizer import (
-    CONTROL_PIECES,
-    END_ID,
-    PADDING_ID,
-    START_ID,
-    UNKNOWN_ID,
-    Tokenizer,
-)
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import write_folder
-from seq2seq.files.tensors import save_tensors
+from seq2seq.files import write_folder
 from seq2seq.interop.marian import (
     EMBEDDINGS,
     MAX_POSITIONS,
@@ -35,10 +25,11 @@ from seq2seq.interop.marian import (
     layer_names,
     permute,
 )
-from seq2seq.model import Transformer
-from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.model.transformer import DecoderLayer, EncoderLayer, PositionalEncoding
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
+from seq2seq.model_folder import TrainedModel, save_tensors
+from seq2seq.sizes import Activation, Positions, Start
+from seq2seq.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.transformer import DecoderLayer, EncoderLayer, PositionalEncoding, Transformer
 from seq2seq.zoo.variants import LearnedPositions
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seq2seq.data.pair_tokenizer import check_pieces
-from seq2seq.data.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.errors import UserError
-from seq2seq.files.strict import open_regular_file
-from seq2seq.model import TransformerConfig
+from seq2seq.files import open_regular_file
+from seq2seq.interop.pair_tokenizer import check_pieces
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.zoo.modern import modern_choices
 
 EMBEDDINGS = {

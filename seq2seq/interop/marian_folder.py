@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.files.tensors import check_finite
 from seq2seq.interop.marian import (
     MAX_SETTINGS_BYTES,
     MAX_VOCABULARY_BYTES,
@@ -29,8 +28,8 @@ from seq2seq.interop.marian import (
     open_file,
     read_file,
 )
-from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Activation
+from seq2seq.model_folder import check_finite
+from seq2seq.sizes import Activation, TransformerConfig
 
 _SETTINGS, _BIAS = "special:model.yml", "decoder_ff_logit_out_b"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens

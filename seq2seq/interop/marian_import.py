@@ -8,19 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seq2seq.data.pair_tokenizer import (
-    SOURCE_MODEL,
-    TARGET_MODEL,
-    TARGET_VOCABULARY,
-    TYPOGRAPHIC,
-    VOCABULARY,
-    PairConfig,
-    PairTokenizer,
-    Punctuation,
-    dump_pieces,
-)
-from seq2seq.data.processor import tokenizer_errors
-from seq2seq.data.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import (
     MAX_VOCABULARY_BYTES,
@@ -34,10 +21,21 @@ from seq2seq.interop.marian import (
     read_file,
 )
 from seq2seq.interop.marian_folder import read_marian_folder
+from seq2seq.interop.pair_tokenizer import (
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    TARGET_VOCABULARY,
+    TYPOGRAPHIC,
+    VOCABULARY,
+    PairConfig,
+    PairTokenizer,
+    Punctuation,
+    dump_pieces,
+)
 from seq2seq.interop.transformers_folder import read_transformers_folder
-from seq2seq.model.config import Positions, Start
-from seq2seq.model.size import meta_transformer
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel, meta_transformer
+from seq2seq.sizes import Positions, Start
+from seq2seq.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer, tokenizer_errors
 
 
 def import_marian(

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.files.strict import parse_json
-from seq2seq.files.tensors import Descriptions, check_finite, read_tensors
+from seq2seq.files import parse_json
 from seq2seq.interop.marian import (
     EMBEDDINGS,
     MAX_SETTINGS_BYTES,
@@ -25,9 +24,8 @@ from seq2seq.interop.marian import (
     open_file,
     read_file,
 )
-from seq2seq.model import TransformerConfig
-from seq2seq.model.config import Activation
-from seq2seq.model.size import meta_transformer
+from seq2seq.model_folder import Descriptions, check_finite, meta_transformer, read_tensors
+from seq2seq.sizes import Activation, TransformerConfig
 
 _WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 

@@ -15,12 +15,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import write_file
-from seq2seq.files.strict import read_regular_file
-from seq2seq.storage.run_folder import RunFolder
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import Metrics, Recorder, describe_validation, set_name
-from seq2seq.training.state import Progress
+from seq2seq.files import RunFolder, read_regular_file, write_file
+from seq2seq.train import TrainingConfig
+from seq2seq.trainer import Metrics, Progress, Recorder, describe_validation, set_name
 
 logger = logging.getLogger("seq2seq")
 

@@ -9,8 +9,8 @@ from itertools import groupby, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.pair_files import SentencePair
-from seq2seq.evaluation.significance import SAMPLES, SEED, bleu_with_interval, interval, words
+from seq2seq.reporting.significance import SAMPLES, SEED, bleu_with_interval, interval, words
+from seq2seq.text import SentencePair
 
 LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 """Lower bounds of the buckets by source length, in tokens of the model."""

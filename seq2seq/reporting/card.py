@@ -7,14 +7,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
-from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
+from seq2seq.model_folder import translate_command
 from seq2seq.reporting.record import DataRecord
 from seq2seq.reporting.report import RunReport
 from seq2seq.reporting.sets import TextSet, find_warnings, for_language
-from seq2seq.storage.trained_model import translate_command
+from seq2seq.score import Score, ScoreConfig, score_all
+from seq2seq.search import SearchConfig
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")

@@ -10,9 +10,9 @@ from operator import itemgetter
 
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import SCRIPTS, ScoreConfig
-from seq2seq.evaluation.significance import Comparison, compare, line_chrf, ngrams
 from seq2seq.reporting.buckets import Bucket
+from seq2seq.reporting.significance import Comparison, compare, line_chrf, ngrams
+from seq2seq.score import SCRIPTS, ScoreConfig
 
 PER_KIND = 5
 MAX_CHARACTERS = 1000

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from seq2seq.config import Config, read_config
+from seq2seq.config import Config
+from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.record import PLACES, flat, newest_progress
-from seq2seq.storage.run_folder import RunFolder
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.recorder import Metrics, set_name
+from seq2seq.run_folder import read_config
+from seq2seq.train import TrainingConfig
+from seq2seq.trainer import Metrics, set_name
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from seq2seq.reporting.draw import Points, curves_svg
 from seq2seq.reporting.record import DataRecord
 from seq2seq.reporting.report import OtherRun, RunReport
 from seq2seq.reporting.sets import SetReport
-from seq2seq.training.recorder import bleu_by_set, set_name
+from seq2seq.trainer import bleu_by_set, set_name
 
 MAX_TEXT = 1000
 """Characters of a text that are shown."""

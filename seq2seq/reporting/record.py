@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seq2seq.checks import FilterCounts
 from seq2seq.config import Config
-from seq2seq.data.checks import FilterCounts
-from seq2seq.data.corpus import Split
-from seq2seq.data.preparation import PreparedData
+from seq2seq.corpus import Split
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import write_file
-from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
-from seq2seq.model import TransformerConfig
+from seq2seq.files import MAX_BYTES, RunFolder, parse_json, read_regular_file, write_file
+from seq2seq.preparation import PreparedData
 from seq2seq.reporting.buckets import LENGTHS
+from seq2seq.run_folder import checkpoints, read_progress
 from seq2seq.settings import Kind, settings
-from seq2seq.storage.checkpoint import read_progress
-from seq2seq.storage.run_folder import RunFolder, checkpoints
+from seq2seq.sizes import TransformerConfig
 
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)

@@ -5,16 +5,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seq2seq.config import Config, read_config
-from seq2seq.data.config import control_ids
-from seq2seq.data.corpus import Split
-from seq2seq.decoding.config import SearchConfig
+from seq2seq.config import Config
+from seq2seq.corpus import Split, control_ids
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fidelity.detail import Subject
 from seq2seq.fidelity.report import Row, examine
+from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
+from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.reporting.overview import best_validation
 from seq2seq.reporting.record import (
     PLACES,
@@ -27,10 +27,8 @@ from seq2seq.reporting.record import (
     train_command,
 )
 from seq2seq.reporting.sets import SetReport, TextSet, report_sets
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
-from seq2seq.storage.run_folder import RunFolder
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.run_folder import find_model, read_config
+from seq2seq.search import SearchConfig
 
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")

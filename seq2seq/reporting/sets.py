@@ -7,13 +7,10 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from seq2seq.config import Config
-from seq2seq.data.corpus import training_splits
-from seq2seq.data.pair_files import SentencePair
+from seq2seq.corpus import training_splits
 from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
-from seq2seq.evaluation.significance import bleu_with_interval
 from seq2seq.reporting.buckets import Bucket, make_buckets, training_frequencies
 from seq2seq.reporting.comparison import (
     MAX_CHARACTERS,
@@ -22,6 +19,9 @@ from seq2seq.reporting.comparison import (
     choose_samples,
     compare_set,
 )
+from seq2seq.reporting.significance import bleu_with_interval
+from seq2seq.score import Score, ScoreConfig, score_all, too_long_for_ter
+from seq2seq.text import SentencePair
 
 _Key: TypeAlias = tuple[str | None, str | None]
 

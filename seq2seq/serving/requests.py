@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from seq2seq.errors import UserError
-from seq2seq.files.strict import parse_json
+from seq2seq.files import parse_json
 
 _MAX_FIELDS = 1000
 

@@ -14,12 +14,12 @@ from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.attention import AttentionMaps
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
+from seq2seq.search import SearchConfig
 from seq2seq.serving.batcher import Batcher
 from seq2seq.serving.metrics import Metrics
 from seq2seq.serving.requests import Limits, invalid

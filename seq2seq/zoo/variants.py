@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.errors import UserError
-from seq2seq.model.config import Activation, Positions, Start, TransformerConfig
-from seq2seq.model.transformer import Embedding, FeedForward, PositionalEncoding, Transformer
+from seq2seq.sizes import Activation, Positions, Start, TransformerConfig
+from seq2seq.transformer import Embedding, FeedForward, PositionalEncoding, Transformer
 
 
 class VariantTransformer(Transformer):

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from seq2seq.cli.main import main
-from seq2seq.data.tokenizer import END_ID
-from seq2seq.storage.model_folder import save_model
+from seq2seq.model_folder import save_model
+from seq2seq.tokenizer import END_ID
 from tests.conftest import MakeTrained
 from tests.toy import data_words, weights
 

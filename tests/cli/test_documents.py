@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from seq2seq.storage.model_folder import save_model
+from seq2seq.model_folder import save_model
 from tests.conftest import MakeTrained
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"

@@ -10,11 +10,10 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
-from seq2seq.training.config import TrainingConfig
+from seq2seq.model_folder import TrainedModel, new_transformer, save_model
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import Tokenizer
+from seq2seq.train import TrainingConfig
 
 TINY = ["model.num_layers=1", "model.d_model=32", "model.d_ff=64", "model.num_heads=4"]
 MODEL = TransformerConfig(num_layers=1, d_model=32, d_ff=64, num_heads=4)

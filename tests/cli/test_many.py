@@ -20,9 +20,8 @@ from seq2seq.decoding.chunks import make_chunks
 from seq2seq.decoding.resume import resumable_output
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import remove_leftovers
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.files import remove_leftovers
+from seq2seq.model_folder import TrainedModel, save_model
 from tests.cli.conftest import SECONDS
 from tests.cli.test_torchrun import TORCHRUN
 from tests.faults.test_ranks import processes_in

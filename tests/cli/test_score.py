@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from seq2seq.cli import score
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.errors import UsageError, UserError
-from seq2seq.evaluation.paper_bleu import WHY_IT_DIFFERS, paper_bleu
-from seq2seq.evaluation.scores import ScoreConfig, score_all
+from seq2seq.reporting.paper_bleu import WHY_IT_DIFFERS, paper_bleu
+from seq2seq.score import ScoreConfig, score_all
+from seq2seq.search import SearchConfig
 
 REFERENCES = ["Der Nord-Süd-Dialog, bitte.", "Ein Hund läuft im tiefen Schnee.", "Gut\u2028so."]
 HYPOTHESES = ["Der Nord-Süd-Dialog bitte.", "Ein Hund rennt im tiefen Schnee.", "Gut\u2028so."]
@@ -223,7 +223,7 @@ def test_a_named_test_set_brings_source_references_and_language(
         assert (name, pair) == ("wmt14", "en-fr")
         return files / "test.en", [files / "test.de"]
 
-    monkeypatch.setattr("seq2seq.evaluation.scores.named_test_set", local)
+    monkeypatch.setattr("seq2seq.score.named_test_set", local)
     fake_translator(monkeypatch)
     wanted = expected([REFERENCES])
     for words in (["-i", "out.de"], ["--model", "runs/mine"]):

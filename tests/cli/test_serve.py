@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.model_folder import load_model, save_model
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel, load_model, new_transformer, save_model
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.models import perturb
 from tests.serving.live import serve_by_main
 

@@ -123,7 +123,7 @@ def test_a_launcher_s_own_handler_is_called_once_all_is_saved(
         raise SystemExit(-1)
 
     monkeypatch.setattr(
-        "seq2seq.training.trainer.Trainer.limit_reached",
+        "seq2seq.trainer.Trainer.limit_reached",
         lambda trainer: signal.raise_signal(signal.SIGUSR2) if trainer.progress.step else "",
     )
     before = signal.signal(signal.SIGUSR2, requeue)

@@ -13,7 +13,7 @@ import pytest
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.hydra import quote_text
 from seq2seq.config import Config
-from seq2seq.run.training_run import TrainingRun
+from seq2seq.run import TrainingRun
 from tests.cli.conftest import Terminal, losses
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.search import SearchConfig
 from tests.cli.conftest import Terminal
 
 

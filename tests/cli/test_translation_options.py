@@ -10,9 +10,9 @@ from seq2seq.cli.translation_options import (
     add_sampling_options,
     translation_options,
 )
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.errors import UsageError
+from seq2seq.search import SearchConfig
 
 
 def options(*words: str) -> TranslationOptions:

@@ -11,12 +11,10 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.guests import start_training
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import add_file
-from seq2seq.files.strict import manifest_sum
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model, read_search, save_model, save_search
-from seq2seq.storage.trained_model import TunedSearch
-from seq2seq.training.distributed import World
+from seq2seq.files import add_file, manifest_sum
+from seq2seq.model_folder import TunedSearch, load_model, read_search, save_model, save_search
+from seq2seq.processes import World
+from seq2seq.run_folder import find_model
 from tests.models import perturb
 from tests.toy import toy_config
 

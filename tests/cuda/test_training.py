@@ -9,17 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.data.encoded import EncodedCorpus, Rows
-from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.device import Compute
+from seq2seq.encoded import EncodedCorpus, Rows
 from seq2seq.fast.training import FastForms
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.storage.checkpoint import restore_checkpoint, save_checkpoint
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.forms import Forms
-from seq2seq.training.step import DivergenceError
-from seq2seq.training.trainer import Trainer
+from seq2seq.model_folder import TrainedModel, new_transformer
+from seq2seq.run_folder import restore_checkpoint, save_checkpoint
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import Tokenizer
+from seq2seq.train import DivergenceError, Forms, TrainingConfig
+from seq2seq.trainer import Trainer
+from seq2seq.transformer import Transformer
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN

@@ -6,14 +6,14 @@ from unittest import mock
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.translation import TranslationKernels
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel, new_transformer
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import Tokenizer
 from tests.cuda.device import Journal
 from tests.models import perturb
 

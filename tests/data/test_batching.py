@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.data.batching import Batching, Mixture, cut
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
+from seq2seq.batches import Batching, Mixture, cut
+from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UserError
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 
 Lengths = list[tuple[int, int]]
 
@@ -114,7 +114,7 @@ def test_an_epoch_is_ordered_as_by_the_plain_form(
     order = shuffled[np.argsort(keys[shuffled], kind="stable")]
     batches = list(made._split(pairs[order]))
     expected = [batches[i].tolist() for i in random.permutation(len(batches))]
-    monkeypatch.setattr("seq2seq.data.batching._BLOCK_PAIRS", 400)
+    monkeypatch.setattr("seq2seq.batches._BLOCK_PAIRS", 400)
     assert as_lists(made.epoch(4)) == expected
 
 

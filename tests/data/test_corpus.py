@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import Split, training_splits
-from seq2seq.data.pair_files import SentencePair
+from seq2seq.corpus import DataConfig, Split, SplitConfig, training_splits
 from seq2seq.errors import UserError
+from seq2seq.text import SentencePair
 
 EN_DE = DataConfig(source_language="en", target_language="de")
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import Split
-from seq2seq.data.pair_files import SentencePair
+from seq2seq.corpus import DataConfig, Split, SplitConfig
 from seq2seq.errors import UserError
+from seq2seq.text import SentencePair
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 with warnings.catch_warnings():

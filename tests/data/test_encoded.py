@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.data.tokenizer import END_ID, PADDING_ID
+from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UserError
+from seq2seq.tokenizer import END_ID, PADDING_ID
 
 Rows = list[tuple[list[int], list[int]]]
 

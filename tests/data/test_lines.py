@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.data.lines import (
+from seq2seq.errors import UserError
+from seq2seq.text import (
     COMPRESSIONS,
     count_lines,
     create_binary,
@@ -24,7 +25,6 @@ from seq2seq.data.lines import (
     open_binary,
     read_text_lines,
 )
-from seq2seq.errors import UserError
 
 # Each is a line break to some reader: str.splitlines, csv, universal newlines.
 SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r", "\n\r", "\r\r"]

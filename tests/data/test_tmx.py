@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.corpus import Split
-from seq2seq.data.pair_files import read_tmx
+from seq2seq.corpus import DataConfig, Split, SplitConfig
 from seq2seq.errors import UserError
+from seq2seq.text import read_tmx
 
 
 def unit(**texts: str) -> str:

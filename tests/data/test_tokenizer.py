@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.data.processor import tokenizer_errors
-from seq2seq.data.tokenizer import (
+from seq2seq.errors import UserError
+from seq2seq.tokenizer import (
     END_ID,
     LONGEST_TRAINING_LINE,
     PADDING_ID,
@@ -17,8 +17,8 @@ from seq2seq.data.tokenizer import (
     UNKNOWN_ID,
     Tokenizer,
     TokenizerConfig,
+    tokenizer_errors,
 )
-from seq2seq.errors import UserError
 
 CONTROL_IDS = {PADDING_ID, START_ID, END_ID}
 

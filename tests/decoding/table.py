@@ -10,9 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import Beams, beam_search
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import Hypothesis
+from seq2seq.search import Beams, Hypothesis, SearchConfig, beam_search
 
 START, END = 0, 1
 Ids = tuple[int, ...]

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.decoding.alignment import (
     Alignment,
     Step,
@@ -18,15 +17,16 @@ from seq2seq.decoding.alignment import (
     parts_of,
 )
 from seq2seq.decoding.attention import record_attention
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.transformer import MultiHeadAttention
-from seq2seq.storage.trained_model import new_transformer
+from seq2seq.model_folder import new_transformer
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.transformer import MultiHeadAttention, Transformer
 from tests.conftest import MakeModel, MakeTrained
 from tests.models import ALL_MODERN
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from seq2seq.decoding.beam_search import beam_search
 from seq2seq.decoding.options import SweepConfig
 from seq2seq.decoding.sweep import BeamsByLength
+from seq2seq.search import beam_search
 from tests.decoding.table import END, START, Prefixes, Table, search
 
 ALPHAS = (0.6, 0.0, 2.5, 1.0)

@@ -9,13 +9,13 @@ import torch
 from matplotlib.image import imread
 from torch import Tensor, nn
 
-from seq2seq.data.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.decoding.attention import draw_heads
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model.config import Positions
-from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.sizes import Positions
+from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
+from seq2seq.transformer import MultiHeadAttention
 from tests.conftest import MakeTrained
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from seq2seq.decoding.chunks import in_order, make_chunks
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.search import SearchConfig
 
 SECONDS = 20  # far more than a thread needs for anything but a batch
 WORKERS = 16

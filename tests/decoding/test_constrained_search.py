@@ -8,11 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.constrained_search import constrained_search
 from seq2seq.decoding.glossary import Term
-from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
+from seq2seq.search import Hypothesis, SearchConfig
 from tests.decoding.table import END, START, Ids, Prefixes, Table
 from tests.decoding.test_beam_search import assert_same, brute_force
 

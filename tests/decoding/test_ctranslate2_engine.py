@@ -9,15 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
-from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translation import Candidate
 from seq2seq.decoding.translator import Translator, fastest_translator
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.search import SearchConfig, length_penalty
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
+from seq2seq.transformer import Transformer
 from tests.conftest import MakeTrained
 
 pytestmark = [

@@ -8,19 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig
+from seq2seq.decoder import IncrementalDecoder
 from seq2seq.decoding.ensemble import Ensemble, default_search, mean_log_probabilities
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.scoring import score_targets
-from seq2seq.decoding.search import length_penalty
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model import IncrementalDecoder, Transformer
-from seq2seq.model.config import Positions
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel, TunedSearch
+from seq2seq.model_folder import TrainedModel, TunedSearch, save_model
+from seq2seq.search import SearchConfig, beam_search, length_penalty
+from seq2seq.sizes import Positions
+from seq2seq.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel, MakeTrained
 
 VOCABULARY = 7

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.glossary import Glossary, Term, read_glossary
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
+from seq2seq.search import SearchConfig
+from seq2seq.tokenizer import Tokenizer
 from tests.conftest import MakeTrained
 
 

@@ -8,11 +8,10 @@ import pyarrow.parquet
 import pytest
 
 from seq2seq import TranslateLines
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel, save_model
+from seq2seq.search import SearchConfig
 
 ray = pytest.importorskip("ray")
 pytestmark = [

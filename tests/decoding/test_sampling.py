@@ -10,12 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample, sampling_weights, uniform_numbers
-from seq2seq.decoding.search import Hypothesis
 from seq2seq.errors import UserError
+from seq2seq.search import Hypothesis, SearchConfig, beam_search
 from tests.decoding.table import END, START, Ids, Prefixes, Table
 
 TABLE = Table(1, vocab_size=4, sharpness=1.0)

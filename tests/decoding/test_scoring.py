@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seq2seq.decoding.scoring import TargetScore, score_targets
-from seq2seq.model import Transformer
+from seq2seq.transformer import Transformer
 
 MakeModel = Callable[..., Transformer]
 SOURCES = [[4, 5, 6, 3], [7, 3], [8, 8, 3]]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from seq2seq.data.tokenizer import END_ID, Tokenizer, TokenizerConfig
 from seq2seq.decoding.segments import Segment, make_segments, split_text
+from seq2seq.tokenizer import END_ID, Tokenizer, TokenizerConfig
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.decoding.beam_search import beam_search
-from seq2seq.decoding.config import SearchConfig
-from seq2seq.decoding.search import Hypothesis
+from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers
 from seq2seq.fast.static_search import StaticSearch
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
-from seq2seq.model import IncrementalDecoder, Transformer
-from seq2seq.model.config import Positions
+from seq2seq.search import Hypothesis, SearchConfig, beam_search
+from seq2seq.sizes import Positions
+from seq2seq.transformer import Transformer
 from tests.decoding.table import END, START, Ids, Prefixes, Table, tables
 
 MakeModel = Callable[..., Transformer]

@@ -2,8 +2,6 @@
 
 import pytest
 
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.decoding.search import Hypothesis
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import (
     Candidate,
@@ -12,6 +10,8 @@ from seq2seq.decoding.translation import (
     make_candidates,
     repeats,
 )
+from seq2seq.search import Hypothesis
+from seq2seq.tokenizer import Tokenizer
 
 
 def segment(separator: str = "", **about: object) -> Segment:

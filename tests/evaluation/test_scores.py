@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from sacrebleu import BLEU, CHRF, TER
 
+from seq2seq import score as scores
 from seq2seq.errors import UsageError, UserError
-from seq2seq.evaluation import scores
-from seq2seq.evaluation.paper_bleu import paper_bleu
-from seq2seq.evaluation.scores import (
+from seq2seq.reporting.paper_bleu import paper_bleu
+from seq2seq.score import (
     ScoreConfig,
     bleu,
     exact_match,

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from seq2seq.evaluation.significance import Comparison, Resampling, compare
+from seq2seq.reporting.significance import Comparison, Resampling, compare
 
 
 def damaged(lines: list[str], share: float, seed: int) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.fast.loss import projected_loss
-from seq2seq.training.loss import label_smoothed_loss
+from seq2seq.loss import label_smoothed_loss
 from tests.training.test_loss import PADDING, TARGETS, V, random
 
 D = 6

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.batching import Batching, cut
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.data.tokenizer import PADDING_ID
+from seq2seq.batches import Batching, cut
 from seq2seq.device import Compute
+from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.fast.rows import GridLayout, Shape, pack, row_states
 from seq2seq.fast.training import FastForms
-from seq2seq.model import Transformer
-from seq2seq.model.config import Positions, Start
-from seq2seq.training.forms import Forms
+from seq2seq.sizes import Positions, Start
+from seq2seq.tokenizer import PADDING_ID
+from seq2seq.train import Forms
+from seq2seq.transformer import Transformer
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq.data.batching import Batching
+from seq2seq.batches import Batching
 from seq2seq.device import Compute
 from seq2seq.fast.rows import fused_attention
 from seq2seq.fast.training import (
@@ -21,10 +21,9 @@ from seq2seq.fast.training import (
     choose_layout,
     random_keep_mask,
 )
-from seq2seq.model import Transformer
-from seq2seq.model.config import Positions
-from seq2seq.model.transformer import attention
-from seq2seq.training.forms import Forms
+from seq2seq.sizes import Positions
+from seq2seq.train import Forms
+from seq2seq.transformer import Transformer, attention
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast import packed
 from seq2seq.fast.packed import (
     PackedLinear,
@@ -17,8 +18,8 @@ from seq2seq.fast.packed import (
     round_batch_size,
 )
 from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
-from seq2seq.model import IncrementalDecoder, Transformer
-from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.sizes import Activation, Positions, Start
+from seq2seq.transformer import Transformer
 from tests.models import ALL_MODERN
 
 MakeModel = Callable[..., Transformer]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
 # Runs a command that is killed when so many files are whole, and the next one is not.
 KILLED = """
 import os, signal, sys
 from seq2seq.cli.main import main
-from seq2seq.files import atomic
+from seq2seq import files as atomic
 
 give_name, left = atomic.give_name, int(sys.argv[1])
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer
 from seq2seq.errors import OutOfMemoryError, limit_reached
+from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
 

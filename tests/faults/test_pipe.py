@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
 

@@ -17,9 +17,9 @@ import safetensors.torch
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.files.strict import MANIFEST
-from seq2seq.storage.run_folder import checkpoints
+from seq2seq.files import MANIFEST
+from seq2seq.run_folder import checkpoints
+from seq2seq.tokenizer import Tokenizer
 from tests.models import SIZES, save_untrained
 from tests.toy import data_words, reversing
 

@@ -15,16 +15,8 @@ import torch
 from torch.nn import LayerNorm
 
 from seq2seq.cli.main import main
-from seq2seq.data.tokenizer import (
-    END_ID,
-    PADDING_ID,
-    START_ID,
-    UNKNOWN_ID,
-    Tokenizer,
-    TokenizerConfig,
-)
-from seq2seq.storage.model_folder import load_model, save_model
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel, load_model, save_model
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer, TokenizerConfig
 from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).parents[2]
@@ -118,9 +110,9 @@ PEAKS = """
 import resource, sys
 from pathlib import Path
 from seq2seq.cli.main import main
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.preparation import prepare
-from seq2seq.data.tokenizer import TokenizerConfig
+from seq2seq.corpus import DataConfig, SplitConfig
+from seq2seq.preparation import prepare
+from seq2seq.tokenizer import TokenizerConfig
 
 folder, model = map(Path, sys.argv[1:])
 

@@ -10,9 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from seq2seq.errors import UserError
 from seq2seq.fidelity.results import TENSOR2TENSOR_ROWS, step_flops
 from seq2seq.fidelity.table3 import ROWS
-from seq2seq.model import TransformerConfig
-from seq2seq.model.size import count_parameters
-from seq2seq.storage.trained_model import new_transformer
+from seq2seq.model_folder import count_parameters, new_transformer
+from seq2seq.sizes import TransformerConfig
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.millions], ids=lambda row: row.name)

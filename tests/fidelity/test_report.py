@@ -12,18 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from seq2seq import train as forms
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.data.config import DataConfig, SplitConfig
-from seq2seq.data.tokenizer import PADDING_ID, START_ID
-from seq2seq.decoding.config import SearchConfig
+from seq2seq.corpus import DataConfig, SplitConfig
 from seq2seq.fidelity import decoding, embedding, layers, optimization, recipe, results
 from seq2seq.fidelity.detail import Detail, Subject, new_model
 from seq2seq.fidelity.report import DETAILS, as_text, examine, summary
-from seq2seq.model import Transformer, TransformerConfig
-from seq2seq.model.config import Activation, Norm, NormPosition, Positions
-from seq2seq.model.transformer import FeedForward, attention
-from seq2seq.training import forms
-from seq2seq.training.config import TrainingConfig
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import Activation, Norm, NormPosition, Positions, TransformerConfig
+from seq2seq.tokenizer import PADDING_ID, START_ID
+from seq2seq.train import TrainingConfig
+from seq2seq.transformer import FeedForward, Transformer, attention
 
 SMALL = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4)
 BIG = TransformerConfig(num_layers=1, d_model=1024, d_ff=4096, num_heads=16)
@@ -166,7 +165,7 @@ def test_unmasked_padding_differs() -> None:
 
 def test_targets_that_attend_to_the_next_one_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "seq2seq.model.transformer.causal_mask",
+        "seq2seq.transformer.causal_mask",
         lambda length, device: torch.ones(length, length, dtype=torch.bool).tril(1),
     )
     assert differing(subject()) == [layers.attention_formula]
@@ -226,7 +225,7 @@ def test_big_is_trained_three_times_as_long_and_averages_twenty_checkpoints() ->
 
 def test_another_attention_scale_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "seq2seq.model.transformer.attention", lambda query, *rest: attention(2 * query, *rest)
+        "seq2seq.transformer.attention", lambda query, *rest: attention(2 * query, *rest)
     )
     assert differing(subject()) == [layers.attention_formula]
 
@@ -345,7 +344,7 @@ def test_another_optimizer_differs(monkeypatch: pytest.MonkeyPatch, change: dict
             adam.register_step_pre_hook(clip)
         return adam
 
-    monkeypatch.setattr("seq2seq.training.step.make_adam", make)
+    monkeypatch.setattr("seq2seq.train.make_adam", make)
     assert optimization.adam(subject()).differs
 
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.files.atomic import (
+from seq2seq.files import (
+    MANIFEST,
     check_replaceable,
     new_folder,
     output_file,
+    read_folder,
     remove_leftovers,
     write_file,
     write_folder,
 )
-from seq2seq.files.strict import MANIFEST, read_folder
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
 NAMES = tuple(FILES)
@@ -253,8 +254,8 @@ def test_every_new_folder_removes_the_leftovers_of_dead_processes(tmp_path: Path
 KILLS = """
 import os, signal, sys
 from pathlib import Path
-from seq2seq.files.atomic import present_name, remove_leftovers, write_folder
-from seq2seq.files.strict import read_folder
+from seq2seq.files import present_name, remove_leftovers, write_folder
+from seq2seq.files import read_folder
 
 folder, changes = Path("there/model"), ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 
@@ -355,7 +356,7 @@ def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> Non
     (tmp_path / "stdout").symlink_to("/dev/fd/1")
     path = tmp_path / "redirected"
     code = (
-        "from pathlib import Path; from seq2seq.files.atomic import output_file\n"
+        "from pathlib import Path; from seq2seq.files import output_file\n"
         "with output_file(Path('stdout')) as file: file.write(b'text')"
     )
     with path.open("wb") as redirected:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.files.tensors import check_expected, max_bytes, read_tensors, save_tensors
+from seq2seq.model_folder import check_expected, max_bytes, read_tensors, save_tensors
 
 TENSORS = {
     "transposed": torch.randn(4, 2).t(),

@@ -13,10 +13,10 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.search import SearchConfig
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

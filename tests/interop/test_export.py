@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.errors import UserError
 from seq2seq.interop.export import write_ctranslate2, write_marian
-from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.sizes import Activation, Positions, Start
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from tests.conftest import MakeTrained
 from tests.interop.conftest import greedy, transformers
 from tests.models import ALL_MODERN

@@ -9,9 +9,9 @@ import torch
 
 from seq2seq.cli.guests import start_training
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.storage.model_folder import load_model, save_model
-from seq2seq.storage.run_folder import checkpoints
-from seq2seq.training.distributed import World
+from seq2seq.model_folder import load_model, save_model
+from seq2seq.processes import World
+from seq2seq.run_folder import checkpoints
 from tests.interop.conftest import MakeFolder
 from tests.toy import toy_config
 

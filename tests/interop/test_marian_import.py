@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.data.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.model.config import Start
-from seq2seq.storage.trained_model import TrainedModel
+from seq2seq.model_folder import TrainedModel
+from seq2seq.sizes import Start
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from tests.interop.conftest import MakeFolder, MarianFolder, greedy, transformers
 
 # The library's own warnings.

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.data.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, dump_pieces
-from seq2seq.data.processor import tokenizer_errors
-from seq2seq.data.tokenizer import END_ID, UNKNOWN_ID
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import make_table
+from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, dump_pieces
+from seq2seq.tokenizer import END_ID, UNKNOWN_ID, tokenizer_errors
 from tests.interop.conftest import REAL, table, transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import END_ID
 from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.interop.marian_import import import_marian
+from seq2seq.tokenizer import END_ID
 from tests.interop.conftest import MakeFolder, greedy, transformers
 
 pytestmark = [

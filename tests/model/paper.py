@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.model import Transformer
-from seq2seq.model.config import Activation, Positions, Start
+from seq2seq.sizes import Activation, Positions, Start
+from seq2seq.transformer import Transformer
 
 Array = NDArray[np.float64]
 PAGE = Path(__file__).parents[2] / "seq2seq" / "model" / "README.md"

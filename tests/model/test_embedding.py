@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.model import Transformer, TransformerConfig, make_transformer
-from seq2seq.model.config import Positions
-from seq2seq.model.transformer import PositionalEncoding, sinusoids
+from seq2seq.model_folder import make_transformer
+from seq2seq.sizes import Positions, TransformerConfig
+from seq2seq.transformer import PositionalEncoding, Transformer, sinusoids
 from seq2seq.zoo.variants import concatenated_sinusoids
 from tests.model.paper import concatenated
 

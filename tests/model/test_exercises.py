@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.training.loss import label_smoothed_loss
+from seq2seq.loss import label_smoothed_loss
 from tests.conftest import MakeModel
 from tests.decoding.table import END, Ids, Table
 from tests.model.paper import Array, page_functions

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast import replace_modules
-from seq2seq.model import IncrementalDecoder, Transformer, TransformerConfig
-from seq2seq.model.config import Activation, Norm, NormPosition, Positions
-from seq2seq.model.size import count_parameters
-from seq2seq.model.transformer import causal_mask
+from seq2seq.model_folder import count_parameters
+from seq2seq.sizes import Activation, Norm, NormPosition, Positions, TransformerConfig
+from seq2seq.transformer import Transformer, causal_mask
 from seq2seq.zoo.modern import ModernEncoderLayer, RMSNorm
 from tests.model.paper import Array, Paper, sigmoid
 from tests.model.test_transformer import Halves, assert_is_the_paper

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.model import TransformerConfig
-from seq2seq.model.config import MAX_LAYERS, Positions, Start
-from seq2seq.model.size import count_parameters, meta_transformer
-from seq2seq.storage.trained_model import new_transformer
+from seq2seq.model_folder import count_parameters, meta_transformer, new_transformer
+from seq2seq.sizes import MAX_LAYERS, Positions, Start, TransformerConfig
 from tests.models import ALL_MODERN, MODERN
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
@@ -53,8 +51,8 @@ import getpass, os, sys, tempfile
 from pathlib import Path
 place = Path(tempfile.gettempdir(), "torchinductor_" + getpass.getuser())
 place.write_text("another user's")
-from seq2seq.model import TransformerConfig
-from seq2seq.model.size import meta_transformer
+from seq2seq.sizes import TransformerConfig
+from seq2seq.model_folder import meta_transformer
 meta_transformer(TransformerConfig(), vocab_size=50)
 assert "torch._dynamo" not in sys.modules
 from seq2seq.cli.main import main

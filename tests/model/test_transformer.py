@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seq2seq.decoder import incremental_decoder
 from seq2seq.errors import UserError
 from seq2seq.fast import replace_modules
-from seq2seq.model import Transformer, TransformerConfig, make_transformer
-from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.model.incremental import incremental_decoder
-from seq2seq.model.transformer import MultiHeadAttention
+from seq2seq.model_folder import make_transformer
+from seq2seq.sizes import Activation, Positions, Start, TransformerConfig
+from seq2seq.transformer import MultiHeadAttention, Transformer
 from tests.model.paper import Paper
 from tests.models import ALL_MODERN, MODERN
 

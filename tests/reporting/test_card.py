@@ -9,12 +9,12 @@ import pytest
 from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
-from seq2seq.evaluation.scores import Score
-from seq2seq.files.strict import read_manifest
+from seq2seq.files import read_manifest
 from seq2seq.machine.records import read_metrics
 from seq2seq.reporting.card import CardScores, replace_scores
 from seq2seq.reporting.report import make_report
-from seq2seq.storage.checkpoint import find_model
+from seq2seq.run_folder import find_model
+from seq2seq.score import Score
 
 
 def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: Path) -> None:

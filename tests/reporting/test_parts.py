@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seq2seq.data.pair_files import SentencePair
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.evaluation.scores import bleu
-from seq2seq.evaluation.significance import bleu_with_interval, words
 from seq2seq.reporting.buckets import (
     Bucket,
     by_word_frequency,
@@ -23,6 +20,9 @@ from seq2seq.reporting.comparison import differing_parts, line_changes, ngram_ch
 from seq2seq.reporting.draw import curves_svg
 from seq2seq.reporting.page import bucket_table, format_cell
 from seq2seq.reporting.sets import find_warnings
+from seq2seq.reporting.significance import bleu_with_interval, words
+from seq2seq.score import bleu
+from seq2seq.text import SentencePair
 
 REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody paints .", "a a a a b"]
 OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]

@@ -18,22 +18,20 @@ from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
-from seq2seq.config import read_config
-from seq2seq.data.config import CorpusConfig
-from seq2seq.data.corpus import Split
+from seq2seq.corpus import CorpusConfig, Split
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.fidelity.report import examine
 from seq2seq.machine.records import read_metrics
+from seq2seq.model_folder import load_model
+from seq2seq.processes import World
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
 from seq2seq.reporting.report import make_report, make_subject
 from seq2seq.reporting.sets import Overlap, TextSet
-from seq2seq.run.setup import describe_initial_model
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
-from seq2seq.training.distributed import World
+from seq2seq.run import describe_initial_model
+from seq2seq.run_folder import find_model, read_config
 from tests.reporting.conftest import copy_run
 
 

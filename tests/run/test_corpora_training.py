@@ -12,14 +12,14 @@ from omegaconf import OmegaConf
 from seq2seq.cli.guests import ReportingRecorder
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.config import CorpusConfig, SplitConfig
-from seq2seq.data.tokenizer import TokenizerConfig
-from seq2seq.decoding.config import SearchConfig
+from seq2seq.corpus import CorpusConfig, SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.training.distributed import World
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun
+from seq2seq.search import SearchConfig
+from seq2seq.tokenizer import TokenizerConfig
 from tests.toy import toy_config, train, two_files
 
 # Two languages: each word has another one in either.

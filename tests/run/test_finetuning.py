@@ -11,16 +11,15 @@ import pytest
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.config import Config, read_config
+from seq2seq.config import Config
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import bleu
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.run_folder import checkpoints
-from seq2seq.training.distributed import World
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun
+from seq2seq.run_folder import checkpoints, find_model, read_config
+from seq2seq.score import bleu
 from tests.toy import reversing, script_validation, train, validation, weights
 
 

@@ -9,15 +9,15 @@ import torch
 
 from seq2seq.cli.guests import start_training
 from seq2seq.config import Config
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.plain import PlainTranslator
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
-from seq2seq.run.training_run import run_training
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
-from seq2seq.training.distributed import World
+from seq2seq.model_folder import load_model
+from seq2seq.processes import World
+from seq2seq.run import run_training
+from seq2seq.run_folder import find_model
+from seq2seq.search import SearchConfig
+from seq2seq.translate import PlainTranslator
 from tests.models import perturb
 from tests.toy import weights
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.storage.checkpoint import find_model
-from seq2seq.storage.model_folder import load_model
-from seq2seq.storage.run_folder import checkpoints
+from seq2seq.model_folder import load_model
+from seq2seq.run_folder import checkpoints, find_model
 from seq2seq.zoo.modern import modern_choices
 from tests.conftest import Result
 from tests.toy import TINY_MODEL, data_words, reversing, weights

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.data.batching import Mixture
+from seq2seq.batches import Mixture
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.training.distributed import World
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun
 from tests.toy import toy_config
 
 

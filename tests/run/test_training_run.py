@@ -18,17 +18,16 @@ from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
-from seq2seq.data.config import SplitConfig
-from seq2seq.data.pair_files import SentencePair
+from seq2seq.corpus import SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.records import draw_learning_curve, read_metrics
-from seq2seq.model import Transformer
-from seq2seq.run.setup import describe
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.storage.run_folder import checkpoints
-from seq2seq.training.distributed import World
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun, describe
+from seq2seq.run_folder import checkpoints
+from seq2seq.text import SentencePair
+from seq2seq.transformer import Transformer
 from tests.toy import reversing, script_validation, train, validation, weights
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.config import Config
-from seq2seq.data.config import DataConfig
+from seq2seq.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.training.distributed import World
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun
 from tests.toy import reversing, script_validation, train, validation
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from seq2seq.config import Config
-from seq2seq.data.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.device import Compute
-from seq2seq.model import Transformer
-from seq2seq.run.training_run import TrainingRun
-from seq2seq.run.validation import cross_entropy
-from seq2seq.training.distributed import World
+from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.processes import World
+from seq2seq.run import TrainingRun
+from seq2seq.transformer import Transformer
+from seq2seq.validate import cross_entropy
 
 V = 30
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
 BENCHMARKS = Path(__file__).parents[2] / "scripts" / "benchmarks"

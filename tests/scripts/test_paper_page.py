@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seq2seq.data.tokenizer import Tokenizer
+from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).parents[2]

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.model_folder import save_model
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel, new_transformer, save_model
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import Tokenizer
 from tests.models import perturb
 from tests.serving.live import Served, serve_in_process
 

@@ -21,11 +21,11 @@ import uvicorn
 
 from seq2seq.cli.main import main
 from seq2seq.decoding.alignment import Alignment
-from seq2seq.decoding.config import SearchConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
+from seq2seq.search import SearchConfig
 from seq2seq.serving.app import make_app
 from seq2seq.serving.metrics import Metrics
 from seq2seq.serving.requests import Limits

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.data.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.errors import UserError
-from seq2seq.files.strict import MANIFEST, read_listed_file
-from seq2seq.model import Transformer
-from seq2seq.model.config import Activation, Positions, Start
-from seq2seq.storage.checkpoint import (
+from seq2seq.files import MANIFEST, read_listed_file
+from seq2seq.model_folder import TrainedModel, load_model, save_model
+from seq2seq.run_folder import (
     average,
+    checkpoints,
     find_model,
     newest_good,
     progress_file,
@@ -26,10 +25,10 @@ from seq2seq.storage.checkpoint import (
     save_checkpoint,
     save_validation,
 )
-from seq2seq.storage.model_folder import load_model, save_model
-from seq2seq.storage.run_folder import checkpoints
-from seq2seq.storage.trained_model import TrainedModel
-from seq2seq.training.optimizer import make_adam
+from seq2seq.sizes import Activation, Positions, Start
+from seq2seq.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.train import make_adam
+from seq2seq.transformer import Transformer
 from tests.conftest import MakeTrained
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -241,7 +240,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
             save_model(folder, after)
         return content
 
-    monkeypatch.setattr("seq2seq.storage.model_folder.read_listed_file", read_and_replace)
+    monkeypatch.setattr("seq2seq.model_folder.read_listed_file", read_and_replace)
     found = load_model(folder)
     assert replaced == [CONFIG]
     assert found.model.config == after.model.config

@@ -12,15 +12,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, distributed
 
-from seq2seq.data.batching import Batching
-from seq2seq.data.encoded import EncodedCorpus
+from seq2seq.batches import Batching
 from seq2seq.device import Compute
+from seq2seq.encoded import EncodedCorpus
 from seq2seq.fast.training import FastForms
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.trained_model import new_transformer
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.distributed import World
-from seq2seq.training.trainer import Trainer
+from seq2seq.model_folder import new_transformer
+from seq2seq.processes import World
+from seq2seq.sizes import TransformerConfig
+from seq2seq.train import TrainingConfig
+from seq2seq.trainer import Trainer
 from tests.training import records
 
 V = 60

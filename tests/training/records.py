@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from seq2seq.training.recorder import Recorder
-from seq2seq.training.state import Progress
-from seq2seq.training.trainer import Trainer
+from seq2seq.trainer import Progress, Recorder, Trainer
 
 
 class Records(Recorder):

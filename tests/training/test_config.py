@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from seq2seq.batches import BatchStatistics
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.data.batching import BatchStatistics
 from seq2seq.errors import UserError
 from seq2seq.fidelity.trace import SyntheticLengths
-from seq2seq.training.config import TrainingConfig
+from seq2seq.train import TrainingConfig
 
 
 @pytest.mark.parametrize("count_longer_side", [False, True])

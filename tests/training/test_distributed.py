@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seq2seq.training.distributed import World
+from seq2seq.processes import World
 from tests.toy import encoded_corpus
 from tests.training import rank
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.training.loss import label_smoothed_loss
+from seq2seq.loss import label_smoothed_loss
 
 PADDING, V = 0, 7
 TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 3, PADDING], [3, PADDING, PADDING, PADDING]])

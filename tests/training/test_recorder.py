@@ -13,8 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from seq2seq.machine.records import Display, RunRecorder, draw_learning_curve
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.state import Progress, StepMetrics
+from seq2seq.train import StepMetrics, TrainingConfig
+from seq2seq.trainer import Progress
 
 METRICS = {
     "train/loss": 2.0,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.training.state import Progress, RunState
+from seq2seq.trainer import Progress, RunState
 
 
 @pytest.mark.parametrize(

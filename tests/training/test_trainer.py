@@ -14,26 +14,24 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seq2seq.data.batching import Batching
-from seq2seq.data.encoded import EncodedCorpus, Rows
-from seq2seq.data.tokenizer import PADDING_ID, START_ID, Tokenizer
+from seq2seq.batches import Batching
 from seq2seq.device import Compute
+from seq2seq.encoded import EncodedCorpus, Rows
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.training import FastForms
-from seq2seq.model import TransformerConfig
-from seq2seq.storage.checkpoint import (
+from seq2seq.loss import Loss
+from seq2seq.model_folder import TrainedModel, new_transformer
+from seq2seq.run_folder import (
     progress_file,
     read_progress,
     restore_checkpoint,
     save_checkpoint,
     save_validation,
 )
-from seq2seq.storage.trained_model import TrainedModel, new_transformer
-from seq2seq.training.config import TrainingConfig
-from seq2seq.training.forms import Forms
-from seq2seq.training.loss import Loss
-from seq2seq.training.state import Progress, RunState
-from seq2seq.training.trainer import Trainer
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
+from seq2seq.train import Forms, TrainingConfig
+from seq2seq.trainer import Progress, RunState, Trainer
 from tests.toy import encoded_corpus
 from tests.training.records import train
 

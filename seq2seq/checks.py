@@ -1,0 +1,225 @@
+"""Checks of a parallel corpus, made while it is read: what a model should not learn from."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2seq.corpus import Split
+from seq2seq.encoded import EncodedCorpus
+from seq2seq.errors import UserError
+from seq2seq.text import SentencePair
+from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
+
+# Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
+# more; shifted by one line, by 0.3 or less in most windows.
+_WINDOW_PAIRS = 1000
+_SMALLEST_WINDOW = 200
+_LOWEST_CORRELATION = 0.3
+_ALARMING_SHARE = 0.01
+_ALARMING_UNKNOWN = 0.0001
+_MAX_UNKNOWN = 0.05
+_EXAMPLES = 5
+_FIRST = 3  # suspicious pairs that a warning names
+_COPIES = "are copies of another one"
+_DIGEST_BYTES = 8
+_QUOTED = re.compile('".*"".*"$')
+_ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
+
+
+@dataclass(kw_only=True)
+class FilterCounts:
+    """Counts of the pairs of a split, and of those that were skipped."""
+
+    read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Pairs that were skipped, under the first reason that applies."""
+
+    def __iadd__(self, later: "FilterCounts") -> "FilterCounts":
+        """Add the counts of other pairs of the split, by the same reasons."""
+        self.read += later.read
+        self.dropped = {why: self.dropped.get(why, 0) + n for why, n in later.dropped.items()}
+        return self
+
+    @property
+    def kept(self) -> int:
+        """Pairs that passed every filter."""
+        return self.read - sum(self.dropped.values())
+
+    def __str__(self) -> str:
+        reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]
+        skipped = f"; skipped: {', '.join(reasons)}" if reasons else ""
+        return f"{self.read:,} pairs read, {self.kept:,} kept{skipped}"
+
+
+@dataclass
+class Findings:
+    """What is found in some pairs of a split, in order, while they are encoded.
+
+    Misaligned lines show in the lengths of the two sides.
+    """
+
+    counts: FilterCounts = field(default_factory=FilterCounts)
+    digests: bytearray = field(default_factory=bytearray)
+    """Of each pair, blank ones not counted, to find copies."""
+    suspicious: Counter[str] = field(default_factory=Counter)
+    """Pairs by what is wrong with them."""
+    first: list[tuple[str, int]] = field(default_factory=list)
+    """What is wrong and the number of the pair, counted from 1, of the first ones of each chunk."""
+    windows: list[tuple[int, int, float]] = field(default_factory=list)
+    """Of consecutive pairs, the first and the last, and how their lengths correlate."""
+    characters: int = 0
+    unknown: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """The characters of sources (0) and of targets (1) that have unknown tokens."""
+
+    def __iadd__(self, later: "Findings") -> "Findings":
+        """Add what was found in the pairs that follow."""
+        for name, value in vars(later).items():
+            total = getattr(self, name)
+            total += value
+            setattr(self, name, total)
+        return self
+
+    def check(
+        self,
+        before: int,
+        chunk: Sequence[Sequence[str]],
+        source_lengths: NDArray[np.int64],
+        target_lengths: NDArray[np.int64],
+        max_ratio: float,
+    ) -> None:
+        """Check the two sides of some pairs, and their lengths (chunk,), after `before` others."""
+        not_blank = (source_lengths > 1) & (target_lengths > 1)
+        pair_numbers = before + 1 + np.flatnonzero(not_blank)
+        sources, targets = source_lengths[not_blank], target_lengths[not_blank]
+        pairs = list(compress(zip(*chunk, strict=True), not_blank))
+        self.digests += b"".join(map(_digest, pairs))
+        ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
+        signs: dict[str, Iterable[bool]] = {
+            f"have one side over {max_ratio:g} times as long as the other": ratio > max_ratio,
+            "have a target equal to its source": (a == b for a, b in pairs),
+            "are quoted as by a spreadsheet": (any(map(_QUOTED.match, pair)) for pair in pairs),
+            "have HTML entities such as &quot;": (any(map(_ENTITY.search, pair)) for pair in pairs),
+        }
+        for sign, holds in signs.items():
+            numbers = list(compress(pair_numbers.tolist(), holds))
+            self.suspicious[sign] = len(numbers)
+            self.first += [(sign, number) for number in numbers[:_FIRST]]
+        logs = np.log(sources), np.log(targets)
+        for start in range(0, len(pairs), _WINDOW_PAIRS):
+            window = slice(start, start + _WINDOW_PAIRS)
+            numbers = pair_numbers[window].tolist()
+            source, target = (side[window] for side in logs)
+            if len(numbers) >= _SMALLEST_WINDOW and source.std() > 0 and target.std() > 0:
+                correlation = float(np.corrcoef(source, target)[0, 1])
+                self.windows.append((numbers[0], numbers[-1], correlation))
+
+    def count_unknown(
+        self, side: int, texts: Sequence[str], encoded: Sequence[Sequence[int]]
+    ) -> None:
+        """Count the characters of sources (0) or targets (1), given with their token ids."""
+        self.characters += sum(map(len, texts))
+        for text, token_ids in zip(texts, encoded, strict=True):
+            if UNKNOWN_ID in token_ids:
+                self.unknown.update((side, character) for character in text)
+
+    def warnings(self, split: Split) -> list[str]:
+        """Describe each sign of misalignment or of noise in one line."""
+        pairs = len(self.digests) // _DIGEST_BYTES
+        suspicious = {**self.suspicious, _COPIES: pairs - len(different(self.digests))}
+        found = []
+        for sign, count in suspicious.items():
+            if count > _ALARMING_SHARE * pairs:
+                numbers = [number for of_sign, number in self.first if of_sign == sign][:_FIRST]
+                lines = ", ".join(map(split.locate, numbers))
+                found.append(
+                    f"{count:,} of {pairs:,} training pairs {sign}"
+                    f"{lines and f', first {lines}'}: check whether they should be learned from;"
+                    " OpusFilter can remove such pairs"
+                )
+        uncorrelated = [window for window in self.windows if window[-1] < _LOWEST_CORRELATION]
+        if len(uncorrelated) > _ALARMING_SHARE * len(self.windows):
+            first, last, correlation = uncorrelated[0]
+            found.append(
+                f"source and target lengths hardly correlate in {len(uncorrelated):,} of"
+                f" {len(self.windows):,} windows of the training pairs, first at"
+                f" {split.locate(first)} to {last} (correlation"
+                f" {correlation:.2f}): check whether a line is missing on one side"
+            )
+        return found
+
+    def warnings_of_unknown(self, tokenizer: Tokenizer) -> list[str]:
+        """Describe the characters that a trained model does not know, if they matter."""
+        unknown: Counter[str] = Counter()
+        for (side, character), count in self.unknown.items():
+            encode = tokenizer.encode_target if side else tokenizer.encode
+            if UNKNOWN_ID in encode([character])[0]:
+                unknown[character] += count
+        share = unknown.total() / max(self.characters, 1)
+        examples = ", ".join(character for character, _ in unknown.most_common(_EXAMPLES))
+        found = (
+            f"{share:.2%} of the training text are characters that the model of init_from does not"
+            f" know ({examples})"
+        )
+        if share > _MAX_UNKNOWN:
+            raise UserError(
+                f"{found}: remove the lines with these characters, start from another model,"
+                " or train a new one"
+            )
+        return [found] if share > _ALARMING_UNKNOWN else []
+
+
+def check_references(
+    split: Split, pairs: Sequence[SentencePair], tokenizer: Tokenizer, remedy: str
+) -> list[str]:
+    """Warn of references that the tokenizer can't write; runs of spaces may change."""
+    references = [" ".join(filter(None, pair.target.split(" "))) for pair in pairs]
+    written = tokenizer.decode(tokenizer.encode_target(references))
+    lost = [i for i, text in enumerate(references) if text != written[i]]
+    if len(lost) <= _ALARMING_SHARE * len(references):
+        return []
+    characters = "".join(c for c in references[lost[0]] if c not in written[lost[0]])
+    return [
+        f"{len(lost) / len(references):.1%} of the references of {split.name} can't be written by"
+        f" the tokenizer, first {split.locate(lost[0] + 1, 'target')} ({characters!r}): {remedy}"
+    ]
+
+
+def _digest(pair: tuple[str, ...]) -> bytes:
+    return blake2b("\t".join(pair).encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def different(digests: bytes | bytearray) -> NDArray[np.uint64]:
+    """Return each digest once, sorted."""
+    ordered = np.sort(np.frombuffer(digests, np.uint64))
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]  # np.unique would hash, in ten times the time
+
+
+def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.uint64]) -> list[str]:
+    """Warn of held-out pairs whose digests are in `train`, those of the training pairs, sorted."""
+    texts = (pair for pair in pairs if all(map(str.strip, pair)))
+    held_out = different(b"".join(map(_digest, texts)))
+    shared = np.sum(train[np.searchsorted(train, held_out) % len(train)] == held_out)
+    if not shared:
+        return []
+    return [
+        f"{shared:,} of {len(held_out):,} different {name} pairs are training pairs too: scores on"
+        f" {name} will be too high"
+    ]
+
+
+def check_lengths(name: str, corpus: EncodedCorpus, max_tokens: int) -> None:
+    """Check that a model with learned positions has one for every token of a corpus."""
+    longest = max(corpus.longest)
+    if longest > max_tokens:
+        raise UserError(
+            f"a pair of {name} has {longest} tokens, but positions are learned up to {max_tokens}:"
+            " lower data.filter.max_tokens, or raise model.max_learned_positions"
+        )

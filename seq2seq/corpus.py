@@ -1,0 +1,590 @@
+"""A parallel corpus: its languages, its splits and their pairs, streamed from files or datasets.
+
+Target languages and tags become control symbols, `>>de<<` and `<bt>`, which stand before a source.
+The two sides of a pair stay together from here on.
+"""
+
+import hashlib
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.settings import digested
+from seq2seq.text import (
+    HeldOut,
+    SentencePair,
+    TsvForm,
+    hold_out,
+    is_url,
+    open_raw,
+    pair_of,
+    pairs_suffix,
+    read_pairs_file,
+    read_two_files,
+    reason_of,
+    source_digest,
+    tsv_form,
+)
+from seq2seq.tokenizer import CONTROL_PIECES, TokenizerConfig
+
+LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
+_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
+_MAX_LISTED = 20
+_MAX_WEIGHT = 1000  # an epoch is made in memory
+
+
+@dataclass(kw_only=True)
+class SplitConfig:
+    """Two files, a file of pairs (compressed or not), or the split of a dataset."""
+
+    source: str | None = digested(None)
+    """Text file with one source sentence per line."""
+
+    target: str | None = digested(None)
+    """Text file with one target sentence per line; line k belongs to line k of the source."""
+
+    pairs: str | None = digested(None)
+    """File with one pair per line, .tsv (source, tab, target) or .jsonl, or a .tmx file."""
+
+    split: str | None = digested(None)
+    """Name of a split of the Hugging Face dataset, such as ``validation`` or ``train[:1000]``."""
+
+    target_language: str | None = digested(None)
+    """Code of the target language, for a model of several: ``>>de<<`` stands before the source."""
+
+    def __post_init__(self) -> None:
+        self.split = self.split or None  # `data.train.split=` on the command line
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether anything says where the text is."""
+        return any((self.source, self.target, self.pairs, self.split))
+
+
+@dataclass(kw_only=True)
+class CorpusConfig(SplitConfig):
+    """One of several training corpora."""
+
+    weight: float = digested(1.0)
+    """How often an epoch takes each pair that passed the filters; 0.5 is every other one."""
+
+    tag: str | None = digested(None)
+    """A piece such as ``<bt>``, which no text contains, to stand before each source."""
+
+
+@dataclass(kw_only=True)
+class FilterConfig:
+    """Which training pairs are skipped; lengths are in tokens, the end symbol counted."""
+
+    max_tokens: int = digested(256)
+    """The most tokens on either side."""
+
+    max_length_ratio: float = digested(9.0)
+    """The largest ratio of the longer side to the shorter."""
+
+    def __post_init__(self) -> None:
+        check_number("data.filter.max_tokens", self.max_tokens, at_least=2)
+        check_number("data.filter.max_length_ratio", self.max_length_ratio, at_least=1)
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """A parallel corpus: its languages, its three splits, and how it becomes token ids."""
+
+    name: str = digested("files")
+    """Short name of the corpus, for folders and reports."""
+
+    source_language: str = digested("source")
+    """Code of the language to translate from; also its key in rows of .jsonl and datasets."""
+
+    target_language: str = digested("target")
+    """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
+
+    train: SplitConfig = field(default_factory=SplitConfig)
+    """The training split; the tokenizer is learned from it and from ``corpora`` alone."""
+
+    corpora: dict[str, CorpusConfig] = digested({})
+    """More training corpora, by name; ``train``, if there is one, has the weight 1 among them."""
+
+    valid: SplitConfig = field(default_factory=SplitConfig)
+    """The validation split."""
+
+    valid_from_train: int | None = digested(None)
+    """Make `valid` of so many pairs of ``train``, chosen by hashes of their sources: neither they
+    nor other pairs with these sources are trained on."""
+
+    valid_sets: dict[str, SplitConfig] = digested({})
+    """More validation sets, by name: each is validated and recorded as `valid` is."""
+
+    test: SplitConfig = field(default_factory=SplitConfig)
+    """The test split; training never needs it."""
+
+    dataset: str | None = digested(None)
+    """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
+
+    dataset_config: str | None = digested(None)
+    """Configuration of the dataset, if it has several."""
+
+    dataset_folder: str | None = digested(None)
+    """Folder of the dataset that has the files, if it has no configurations."""
+
+    revision: str | None = digested(None)
+    """Commit of the dataset; a full hash pins its content."""
+
+    filter: FilterConfig = field(default_factory=FilterConfig)
+    """Which training pairs are skipped."""
+
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """The options of the vocabulary."""
+
+    def __post_init__(self) -> None:
+        check_number("data.valid_from_train", self.valid_from_train, at_least=1)
+        for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
+            for name in names:
+                if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+                    raise UsageError(
+                        f"data.{section}.{name}: choose a name of letters, digits, _ and - other"
+                        f" than {', '.join(_RESERVED_NAMES)}"
+                    )
+        for name, corpus in self.corpora.items():
+            weight = f"data.corpora.{name}.weight"
+            check_number(weight, corpus.weight, above=0, at_most=_MAX_WEIGHT)
+            if corpus.tag is not None:
+                with prefix_errors(f"data.corpora.{name}.tag"):
+                    check_tag(corpus.tag)
+        self._check_languages()
+
+    def _check_languages(self) -> None:
+        """Check that all splits that a model sees have a target language, or none."""
+        names = [*self.training_splits(), *self.validation_splits()]
+        codes = {name: self.split_config(name).target_language for name in names}
+        for name, code in codes.items():
+            if code is not None:
+                with prefix_errors(f"data.{name}.target_language"):
+                    language_piece(code)
+        given = [name for name, code in codes.items() if code is not None]
+        if given and len(given) < len(codes):
+            missing = next(name for name, code in codes.items() if code is None)
+            raise UsageError(
+                f"data.{missing}: has no target_language, but data.{given[0]} has: give"
+                f" data.{missing}.target_language"
+            )
+
+    def training_splits(self) -> list[str]:
+        """Return the names of `train` and the further corpora, in the order of encoding."""
+        corpora = [f"corpora.{name}" for name in sorted(self.corpora)]
+        return ["train", *corpora] if self.train.is_configured or not corpora else corpora
+
+    def validation_splits(self) -> list[str]:
+        """Return the names of `valid` and the further validation sets."""
+        return ["valid", *(f"valid_sets.{name}" for name in self.valid_sets)]
+
+    def split_config(self, name: str) -> SplitConfig:
+        """Return the configuration of a split, named by its key: `train` or `corpora.web`."""
+        section, _, member = name.partition(".")
+        found: SplitConfig | Mapping[str, SplitConfig] = getattr(self, section)
+        return found if isinstance(found, SplitConfig) else found[member]
+
+
+@contextmanager
+def prefix_errors(key: str) -> Iterator[None]:
+    """Put a key before the message of a user error."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{key}: {error}") from None
+
+
+def check_tag(tag: str) -> None:
+    """Check that a tag is a word in angle brackets, and not another control symbol."""
+    if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
+        others = ", ".join(CONTROL_PIECES.values())
+        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
+
+
+UNNAMED = ("", DataConfig.source_language, DataConfig.target_language)
+"""What a model has for the code of a language that it doesn't name."""
+
+
+def language_piece(code: str) -> str:
+    """Return the piece that marks a source with its target language."""
+    if not _NAME.fullmatch(code):
+        raise UsageError(f"{code!r} is not a language code: use letters, digits, _ and -")
+    return f">>{code}<<"
+
+
+def target_languages(controls: Iterable[str]) -> list[str]:
+    """Return the codes of the target languages among control symbols."""
+    return [found[1] for piece in controls if (found := LANGUAGE_PIECE.fullmatch(piece))]
+
+
+def control_ids(
+    controls: Mapping[str, int], to: str | None, tag: str | None, only_language: str | None = None
+) -> list[int]:
+    """Return the ids before a source; a model that knows only one language needs no `to`.
+
+    A model without symbols of languages translates into its `only_language`, which `to` may name
+    where the model doesn't.
+    """
+    languages = target_languages(controls)
+    if not languages and only_language in (to, *UNNAMED):
+        to = None
+    tags = [piece for piece in controls if not LANGUAGE_PIECE.fullmatch(piece)]
+    if to is None and len(languages) == 1:
+        to = languages[0]  # which stands before each source that the model has seen
+    if to is None and languages:
+        raise UserError(
+            f"the model translates into several languages ({_list(languages)}): choose one with"
+            " --to or target_language"
+        )
+    if to is not None and to not in languages:
+        only = not languages and only_language
+        known = f"translates into {only} only" if only else f"knows {_list(languages)}"
+        raise UserError(f"no target language {to!r}: the model {known}")
+    if tag is not None and tag not in tags:
+        raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
+    pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])
+    return [controls[piece] for piece in pieces]
+
+
+def _list(names: Sequence[str]) -> str:
+    more = ["..."] if len(names) > _MAX_LISTED else []
+    return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so remove it"
+
+
+_FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
+_CHUNK_ROWS = 1000
+_HUB_SECONDS = 10
+
+
+class Split:
+    """One split of a corpus: its pairs, its files, and what stands before each source."""
+
+    def __init__(
+        self, config: DataConfig, name: str, known: "KnownSums" = None, valid: "Split | None" = None
+    ) -> None:
+        self.name = name
+        """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
+        self._known = known or {}
+        self._config = text = config.split_config(name)
+        self.is_dataset = text.split is not None
+        self._dataset = _DatasetSplit(config, str(text.split))
+        self._languages = (config.source_language, text.target_language or config.target_language)
+        self.target_language = text.target_language
+        self.tag = text.tag if isinstance(text, CorpusConfig) else None
+        self.weight = text.weight if isinstance(text, CorpusConfig) else 1.0
+        number = config.valid_from_train
+        self._cut = (number, Split(config, "train", known)) if number and name == "valid" else None
+        self._valid = valid if number else None
+        self.held_out = 0
+        """Pairs of this training split that are not trained on, as it was read last."""
+
+    def __str__(self) -> str:
+        """Name the files or the dataset, for messages."""
+        text = self._config
+        if self._cut:
+            return "{:,} pairs of {}".format(*self._cut)
+        if self.is_dataset:
+            return str(self._dataset)
+        return " and ".join(path for path in (text.pairs, text.source, text.target) if path)
+
+    def locate(self, number: int, side: Literal["source", "target"] = "source") -> str:
+        """Name a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
+        if self._cut:
+            return self._cut[1].locate(list(self._chosen.values())[number - 1][0], side)
+        path = self._config.pairs or getattr(self._config, side)
+        if path and pairs_suffix(path) == ".tmx":
+            return f"{path}, unit {number:,}"
+        number += bool(self.form.header)
+        return f"{path}:{number}" if path else self._dataset.row_name(number)
+
+    def pairs(self) -> Iterator[SentencePair]:
+        """Stream the pairs, in order, blank ones included; those that are held out are blank."""
+        if self._cut:
+            self._check()
+            return (pair for _, pair in self._chosen.values())
+        return self._without(self._valid._chosen) if self._valid else self._all_pairs()
+
+    @cached_property
+    def _chosen(self) -> HeldOut:
+        assert self._cut
+        return hold_out(self._cut[1].pairs(), self._cut[0])
+
+    def _without(self, held_out: HeldOut) -> Iterator[SentencePair]:
+        """Blank the pairs with these sources, so that the numbers of the others stay."""
+        self.held_out = 0
+        for pair in self._all_pairs():
+            is_held_out = source_digest(pair) in held_out
+            self.held_out += is_held_out
+            yield SentencePair("", "") if is_held_out else pair
+
+    def _all_pairs(self) -> Iterator[SentencePair]:
+        text = self._config
+        self.files()  # checked: a device may have no end, and a pipe no writer
+        if self.is_dataset:
+            return self._dataset.pairs(self._languages)
+        if text.pairs:
+            return read_pairs_file(text.pairs, self._languages, self.form)
+        return read_two_files(str(text.source), str(text.target))
+
+    @cached_property
+    def form(self) -> TsvForm:
+        """How a .tsv of pairs is read; found once."""
+        path = self._config.pairs
+        return tsv_form(path) if path and pairs_suffix(path) == ".tsv" else TsvForm()
+
+    def remarks(self) -> list[str]:
+        """Say what in the file is not read as it stands there."""
+        found = [f"{self}:1: a header, left out: {self.form.header!r}"] if self.form.header else []
+        return found + [f"{self}: quoted as by a spreadsheet, and read so"] * self.form.is_quoted
+
+    def files(self) -> dict[str, str]:
+        """Return the files or URLs by their keys or names.
+
+        A dataset on the hub has none, nor has `valid` if it is cut from the training split.
+        """
+        self._check()
+        if self.is_dataset:
+            return self._dataset.files()
+        paths = {key: getattr(self._config, key) for key in ("pairs", "source", "target")}
+        files = {key: os.path.expanduser(path) for key, path in paths.items() if path}
+        for file in files.values():
+            _check_rereadable(file)
+        return files
+
+    @cached_property
+    def sums(self) -> dict[str, str]:
+        """The sha256 of each file, by its key, known already or computed once."""
+        return {
+            key: self._known.get(file_state(file)) or sha256_of_file(file)
+            for key, file in self.files().items()
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A sha256 of all files, or of what determines a dataset on the hub; computed once."""
+        digest, sums = hashlib.sha256(), self.sums
+        if self._cut:
+            digest.update(f"{self._cut[0]} of {self._cut[1].fingerprint}".encode())
+        elif self.is_dataset:
+            self._dataset.update(digest, sums)
+        else:
+            digest.update("".join(sums.values()).encode())
+        return digest.hexdigest()
+
+    def file_states(self) -> list["FileState"]:
+        """Return the state of each file, by which a replacement is noticed."""
+        return [file_state(file) for file in self.files().values()]
+
+    def control_ids(self, controls: Mapping[str, int]) -> list[int]:
+        """Return the ids, of a tokenizer's control symbols, that stand before each source."""
+        with prefix_errors(f"data.{self.name}"):
+            return control_ids(controls, self.target_language, self.tag)
+
+    def _check(self) -> None:
+        """Check that the configuration says in exactly one way where the text is."""
+        text, key = self._config, f"data.{self.name}"
+        if not text.is_configured and not self._cut:
+            raise UserError(
+                f"{key}: not set; give {key}.source=FILE {key}.target=FILE, or {key}.pairs=FILE"
+                + (f", or {key}.split=NAME" if self._dataset.name else "")
+                + (
+                    f", or {key}_from_train=NUMBER to cut it from train"
+                    if self.name == "valid"
+                    else ""
+                )
+            )
+        if bool(text.source) != bool(text.target):
+            given, missing = ("source", "target") if text.source else ("target", "source")
+            raise UserError(f"{key}: has a {given} but no {missing}; give {key}.{missing}=FILE")
+        if sum(map(bool, (text.source, text.pairs, text.split, self._cut))) > 1:
+            raise UserError(
+                f"{key}: has several texts; keep one of source and target, pairs, or split,"
+                f" and set the others to null, such as {key}.split=null"
+            )
+        if text.split and not self._dataset.name:
+            raise UserError(
+                f"{key}.split={text.split}: no dataset is named; give data.dataset=NAME"
+            )
+        if text.source and text.source == text.target:
+            raise UserError(f"{key}: source and target are the same file {text.source}")
+
+
+def training_splits(
+    config: DataConfig, known: "KnownSums" = None, valid: Split | None = None
+) -> list[Split]:
+    """Return the training split and the further corpora, in the order in which they are encoded."""
+    valid = valid or Split(config, "valid")
+    return [Split(config, name, known, valid) for name in config.training_splits()]
+
+
+FileState: TypeAlias = tuple[str, int | str, int, int]
+"""What tells one content of a file from another: path, size, times of change (in ns); or a URL and
+what its protocol says of the content."""
+KnownSums: TypeAlias = Mapping[FileState, str] | None
+
+
+def file_state(path: str | Path) -> FileState:
+    """Return the state of a file or URL."""
+    if is_url(path):
+        import fsspec
+
+        file_system, name = fsspec.url_to_fs(str(path))
+        return str(path), str(file_system.ukey(name)), 0, 0
+    state = os.stat(path)
+    return os.path.realpath(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def sha256_of_file(path: str | Path) -> str:
+    """Compute the sha256 of the bytes of a file or URL, read in blocks."""
+    with open_raw(path) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except Exception as error:  # those of networks share no class
+            raise UserError(f"{path}: can't be read: {reason_of(error)}") from None
+
+
+def _check_rereadable(path: str) -> None:
+    """Check that a file is there, and can be read more than once, which a pipe can't."""
+    read_once = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+    if read_once and not is_url(path):
+        raise UserError(
+            f"{path}: not a regular file: a corpus is read several times; write it to a file first"
+        )
+    open_raw(path).close()
+
+
+class _DatasetSplit:
+    """A split of a Hugging Face dataset, of the hub or of a local folder."""
+
+    def __init__(self, config: DataConfig, split: str) -> None:
+        self.name, self.revision = config.dataset, config.revision
+        self.config, self.data_folder = config.dataset_config, config.dataset_folder
+        self.split = split
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.split})"
+
+    def row_name(self, number: int) -> str:
+        return f"{self}, row {number}"
+
+    def pairs(self, languages: tuple[str, str]) -> Iterator[SentencePair]:
+        number = 0
+        for columns in self._chunks():
+            for values in zip(*columns.values(), strict=True):
+                number += 1
+                row = dict(zip(columns, values, strict=True))
+                yield pair_of(row, languages, self.row_name(number))
+
+    def files(self) -> dict[str, str]:
+        """The files of a local folder, by their names in it."""
+        if (folder := self._folder()) is None:
+            return {}
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        return {str(file.relative_to(folder)): str(file) for file in files}
+
+    def update(self, digest: Any, sums: Mapping[str, str]) -> None:
+        """Add to a digest what determines the content."""
+        digest.update(repr((self.config, self.data_folder, self.split)).encode())
+        if self._folder() is not None:
+            for file, file_sum in sums.items():
+                digest.update(os.fsencode(file) + f"\0{file_sum}".encode())
+        elif self.revision and _FULL_COMMIT.fullmatch(self.revision):
+            digest.update(f"{self.name}\0{self.revision}".encode())
+        else:
+            digest.update(str(self._rows()._fingerprint).encode())
+
+    def _folder(self) -> Path | None:
+        """The local folder, or None for a name on the hub."""
+        name = str(self.name)
+        folder = Path(name).expanduser()
+        if folder.is_dir():
+            return folder
+        if folder.is_absolute() or name.startswith((".", "~")):
+            raise UserError(f"data.dataset={name}: no such folder")
+        return None
+
+    def _chunks(self) -> Iterator[dict[str, list[Any]]]:
+        """Yield the columns of some rows at a time."""
+        rows = self._rows()
+        try:
+            yield from rows.iter(batch_size=_CHUNK_ROWS)
+        except Exception as error:  # the library's errors share no class
+            raise UserError(
+                f"dataset {self.name}, split {self.split}: can't be read: {reason_of(error)};"
+                " repair the file, or give other files instead (data=files)"
+            ) from error
+
+    def _rows(self) -> Any:
+        """Open the split, memory-mapped or streamed."""
+        import datasets  # late, because the import takes more than a second
+
+        if not sys.stderr.isatty():
+            datasets.disable_progress_bars()
+        folder = self._folder()
+        try:
+            if folder is None:
+                self._go_offline_if_unreachable()
+                return datasets.load_dataset(
+                    self.name,
+                    self.config,
+                    data_dir=self.data_folder,
+                    split=self.split,
+                    revision=self.revision,
+                )
+            if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
+                return _saved_split(folder, self.split)
+            builder = datasets.load_dataset_builder(
+                str(folder), self.config, data_dir=self.data_folder
+            )
+            if hasattr(builder.config, "keep_default_na"):  # of CSV files
+                # Else the sentences "None", "null" and "NA" would be missing values.
+                builder.config.keep_default_na = False
+                # Else, if rows have one field more than the header, the first one is skipped.
+                builder.config.index_col = False
+                warnings.filterwarnings("error", "Length of header or names does not match")
+            # Streamed: else the library keeps a copy and may serve it when files change.
+            return builder.as_streaming_dataset(self.split)
+        except UserError:
+            raise
+        except Exception as error:  # the library's errors share no class
+            raise UserError(
+                f"dataset {self.name}, split {self.split}: can't be loaded: {reason_of(error):.300}"
+                "; check the name, the split and the network, or give files instead (data=files)"
+            ) from error
+
+    def _go_offline_if_unreachable(self) -> None:
+        """Let the libraries use their copy alone, or none, rather than try again for minutes."""
+        import datasets
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            huggingface_hub.HfApi().dataset_info(str(self.name), timeout=_HUB_SECONDS)
+        except (HfHubHTTPError, ValueError):  # an answer, or a name that the hub can't have
+            pass
+        except Exception:  # those of networks share no class
+            huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+
+
+def _saved_split(folder: Path, split: str) -> Any:
+    """Open a split of what `save_to_disk` wrote."""
+    import datasets
+
+    saved = datasets.load_from_disk(folder)
+    if isinstance(saved, datasets.Dataset):
+        name = str(saved.split)
+        saved = {name if saved.split and name.isidentifier() else "train": saved}
+    if split not in saved:
+        raise UserError(f"{folder}: has no split {split} but {', '.join(saved)}")
+    return saved[split]

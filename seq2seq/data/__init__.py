@@ -1,1 +1,0 @@
-"""Parallel text in, batches of token ids out (section 5.1)."""

@@ -1,1 +1,0 @@
-"""Evaluation of translations: sacreBLEU's metrics, the paper's BLEU, significance tests."""

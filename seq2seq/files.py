@@ -1,0 +1,477 @@
+"""Files that are written whole or not at all, and files that are read strictly.
+
+A crash at any moment leaves the old content or the new one. What is read is checked: sizes, sums,
+and that it is a regular file.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias
+
+from seq2seq.errors import UserError
+
+_TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
+
+Content: TypeAlias = bytes | Callable[[Path], object]
+"""The content of a file, or a function that writes a file of that path."""
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse to replace anything but an empty folder or one with a manifest."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_dir() and not folder.is_symlink():
+        if not any(folder.iterdir()):
+            return
+        with suppress(UserError):
+            read_manifest(folder)
+            return
+    raise UserError(
+        f"{folder}: already exists and was not written by this program; choose another name, or"
+        " move it away"
+    )
+
+
+@contextmanager
+def new_folder(
+    folder: Path, replaces: Callable[[Path], bool | None] = check_replaceable
+) -> Iterator[Path]:
+    """Fill a folder that gets its name when the block ends without an error.
+
+    A reader of `folder` never sees a part of it. While a folder is replaced there is a moment with
+    neither; if the process dies then, `present_name` finds the earlier one and `remove_leftovers`
+    puts it back.
+
+    If something is there in the end, `replaces` is called with it: it is kept, and the new folder
+    dropped, if that is False.
+    """
+    folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
+    with _locked(folder.parent):
+        _remove_leftovers(path for path in folder.parent.iterdir() if path.is_dir())
+        new = _temporary_name(folder)
+        new.mkdir()
+        descriptor = os.open(new, os.O_RDONLY)
+        _lock(descriptor)
+    try:
+        yield new
+        for path in (*new.rglob("*"), new):
+            _flush(path)
+        with _locked(folder.parent):
+            _publish(new, folder, replaces)
+        _flush(folder.parent)
+    finally:
+        _remove(new)
+        os.close(descriptor)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that the user named; it is replaced when the block ends without an error.
+
+    Until then it is NAME.TOKEN.part, which is left if there is an error and something in it. If the
+    name is a link, the file that it points to is replaced. Pipes, devices and standard output are
+    written to directly.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the path of a file")
+    if path.exists() and (not path.is_file() or _is_standard_output(path)):
+        with path.open("wb") as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path))
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    with part.open("xb") as file:
+        try:
+            _keep_mode(file, path)
+            yield file
+            give_name(path, file, part)
+        except BaseException:
+            if not file.closed and file.tell() == 0:
+                part.unlink()
+            else:
+                message = f"seq2seq: {part}: has what was written until then"
+                logging.getLogger("seq2seq").warning(message)
+            raise
+
+
+def give_name(path: Path, file: BinaryIO, part: Path) -> None:
+    """Flush an open file `part`, and give it the name and the mode of the file that it replaces."""
+    _keep_mode(file, path)
+    file.flush()
+    os.fsync(file.fileno())
+    part.replace(path)
+    _flush(path.parent)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file whole or not at all; what was there before stays if it can't be written."""
+    with errors_as_user_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = _temporary_name(path)
+        try:
+            with new.open("xb") as file:
+                _lock(file.fileno())
+                _keep_mode(file, path)
+                file.write(content)
+                give_name(path, file, new)
+        finally:
+            _remove(new)
+
+
+def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
+    """Write a folder of files and a manifest of their sha256 whole or not at all."""
+    digests = {}
+    with errors_as_user_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder) as new:
+            for name, content in files.items():
+                if isinstance(content, bytes):
+                    (new / name).write_bytes(content)
+                else:
+                    content(new / name)
+                with (new / name).open("rb") as file:
+                    digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            (new / MANIFEST).write_bytes(_manifest_of(digests))
+
+
+def add_file(folder: Path, name: str, content: bytes) -> None:
+    """Add a file to a folder with a manifest, which lists it once it is whole."""
+    digests = read_manifest(folder) | {name: hashlib.sha256(content).hexdigest()}
+    write_file(folder / name, content)
+    write_file(folder / MANIFEST, _manifest_of(digests))
+
+
+@contextmanager
+def errors_as_user_errors(path: Path) -> Iterator[None]:
+    """Turn errors of writing into user errors that name the path."""
+    try:
+        yield
+    except BrokenPipeError:  # its reader has closed it, which ends a command
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, if it exists, so that no reader sees a part of it."""
+    gone = _temporary_name(folder)
+    with suppress(OSError):
+        folder.rename(gone)
+    _remove(gone)
+
+
+def present_name(folder: Path) -> Path:
+    """Find a folder, under its name or where an interrupted replacement left it."""
+    if folder.exists() or not folder.parent.is_dir():
+        return folder
+    moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
+    return next((path for path in moved if _final_name(path) == folder.name), folder)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove leftovers of dead processes from a folder, and put back what they moved away."""
+    if parent.is_dir():
+        with _locked(parent):
+            _remove_leftovers(parent.iterdir())
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a path has one of the temporary names of this module."""
+    return _final_name(path) is not None
+
+
+def _remove_leftovers(paths: Iterable[Path]) -> None:
+    """Do so where their folder is locked: whatever is moved away was left by a dead process."""
+    for path in list(paths):
+        name = _final_name(path)
+        if name is not None and path.suffix == ".old":
+            _put_back(path, path.with_name(name))
+        elif name is not None and _is_unlocked(path):
+            _remove(path)
+
+
+def _publish(new: Path, folder: Path, replaces: Callable[[Path], bool | None]) -> None:
+    """Give a new folder its name where the parent is locked; what it replaces is removed last."""
+    old = new.with_suffix(".old")
+    try:
+        if os.path.lexists(folder):
+            if replaces(folder) is False:
+                return
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        _put_back(old, folder)
+
+
+def _put_back(old: Path, folder: Path) -> None:
+    """Give a replaced folder its name again, or remove it if another has the name."""
+    if not os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # nothing was replaced
+            old.rename(folder)
+    else:
+        _remove(old)
+
+
+def _manifest_of(digests: Mapping[str, str]) -> bytes:
+    return json.dumps({"sha256": digests}, indent=2).encode()
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+
+
+def _final_name(path: Path) -> str | None:
+    """Return the final name of a temporary one, or None for any other name."""
+    match = _TEMPORARY_NAME.fullmatch(path.name)
+    return match[1] if match else None
+
+
+def _keep_mode(file: BinaryIO, path: Path) -> None:
+    """Give an open file the mode of the file that it is to replace."""
+    with suppress(FileNotFoundError):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, so that processes on this machine rename in it one after the other."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        with suppress(OSError):
+            # Closing it does not suffice: a process forked by another thread has it open, too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    with suppress(OSError):  # some file systems have no locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _is_unlocked(path: Path) -> bool:
+    """Return whether a file or a folder can be locked; False where the file system has no locks."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Return whether a file is this process's standard output, as /dev/stdout is."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems can't flush a folder, such as those shared with a virtual machine.
+        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+MANIFEST = "manifest.json"
+
+MAX_BYTES = 64 * 1024
+"""The largest file of settings that is read; this program's are far smaller."""
+
+
+@contextmanager
+def open_regular_file(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
+    """Open a regular file, not a link, pipe or device, of at most `max_bytes` bytes."""
+    try:
+        # A pipe would wait here for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path}: not a regular file")
+            if status.st_size > max_bytes:
+                raise UserError(
+                    f"{path}: corrupt, {status.st_size:,} bytes; it can't hold more than"
+                    f" {max_bytes:,}"
+                )
+            with open(descriptor, "rb", closefd=False) as file:
+                yield file
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path}: a link, not a regular file; copy the file itself") from None
+        raise UserError(f"{path}: {error.strerror}") from error
+    except MemoryError:
+        raise UserError(f"{path}: too large for this machine's memory") from None
+
+
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Read a file that `open_regular_file` opens."""
+    with open_regular_file(path, max_bytes) as file:
+        return file.read(max_bytes)
+
+
+def parse_json(
+    path: Path,
+    content: bytes,
+    schema: Any = Any,
+    *,
+    extra: Literal["forbid", "ignore"] = "forbid",
+) -> Any:
+    """Parse UTF-8 JSON of a type, without NaN or half a surrogate pair.
+
+    With `extra="forbid"`, keys that a dataclass lacks are errors. Messages name `path`.
+    """
+    from msgspec import ValidationError, convert, json
+
+    try:
+        raw = json.decode(content)
+        value = convert(raw, schema, strict=True)
+    except RecursionError:
+        raise UserError(f"{path}: corrupt, nested too deeply") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: corrupt: {str(error)[:200]}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: corrupt, not valid JSON: {error}") from None
+    except UserError as error:  # a dataclass's own checks
+        raise UserError(f"{path}: {error}") from None
+    if extra == "forbid":
+        _check_keys(path, raw, value)
+    return value
+
+
+def _check_keys(path: Path, raw: Any, value: object) -> None:
+    """Check that each key is the field of a dataclass, which msgspec ignores otherwise."""
+    if is_dataclass(value) and isinstance(raw, dict):
+        names = {field.name for field in fields(value)}
+        if unknown := sorted(raw.keys() - names):
+            raise UserError(f"{path}: corrupt, unknown keys: {', '.join(map(repr, unknown))[:200]}")
+        for name, content in raw.items():
+            _check_keys(path, content, getattr(value, name))
+
+
+def read_manifest(folder: Path) -> dict[str, str]:
+    """Read the sums of a folder's files, by their names."""
+    path = folder / MANIFEST
+    try:
+        written = read_regular_file(path, MAX_BYTES)
+    except UserError as error:
+        if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise
+        raise UserError(
+            f"{folder}: no {MANIFEST} in it; this program's folders have one;"
+            " seq2seq import reads those of Marian"
+        ) from None
+    content: dict[str, dict[str, str]] = parse_json(path, written, dict[str, dict[str, str]])
+    if content.keys() != {"sha256"}:
+        raise UserError(f"{path}: corrupt, not a list of sha256 sums alone")
+    return content["sha256"]
+
+
+def read_folder(
+    folder: Path, names: Iterable[str], max_bytes: int = sys.maxsize
+) -> dict[str, bytes]:
+    """Read files that match the folder's manifest; no path is taken from it."""
+    return {name: read_listed_file(folder, name, max_bytes) for name in names}
+
+
+def read_listed_file(folder: Path, name: str, max_bytes: int) -> bytes:
+    """Read one file that matches the folder's manifest, of at most `max_bytes` bytes."""
+    with _open_listed_file(folder, name, max_bytes) as file:
+        return file.read()
+
+
+def check_listed_file(folder: Path, name: str, max_bytes: int) -> None:
+    """Check a file as `read_listed_file` does, without holding it in memory."""
+    with _open_listed_file(folder, name, max_bytes):
+        pass
+
+
+@contextmanager
+def _open_listed_file(folder: Path, name: str, max_bytes: int) -> Iterator[BufferedReader]:
+    digest = read_manifest(folder).get(name)
+    with open_regular_file(folder / name, max_bytes) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            raise UserError(f"{folder / name}: corrupt, its content is not what was written")
+        file.seek(0)
+        yield file
+
+
+def manifest_sum(folder: Path) -> str:
+    """Return the sha256 of a folder's manifest, and so of all that it lists."""
+    return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
+
+
+class RunFolder:
+    """The paths in a run's folder, of which any may be missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = path / ".lock"
+        self.config = path / "config.yaml"
+        self.data = path / "data.json"
+        """What training recorded of its data."""
+        self.log = path / "train.log"
+        self.metrics = path / "metrics.jsonl"
+        self.learning_curve = path / "learning_curve.png"
+        self.events = path / "tensorboard"
+        self.checkpoints = path / "checkpoints"
+        self.best = path / "best"
+        """The model whose validation was the best."""
+        self.averaged = path / "averaged"
+        """The mean of the last checkpoints, if it is better."""
+        self.finished = path / "finished.json"
+        """Written when training and averaging are finished; says why training ended."""
+        self.page = path / "report.html"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are a run's own, models and checkpoints not counted."""
+        return [self.config, self.data, self.log, self.metrics, self.learning_curve, self.finished]
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder of a checkpoint."""
+        return self.checkpoints / f"step_{step:08d}"
+
+    def read_finished(self) -> dict[str, Any]:
+        """Read `finished.json`; empty if there is none, or it is corrupt."""
+        with suppress(UserError):
+            content = parse_json(self.finished, read_regular_file(self.finished, MAX_BYTES))
+            if isinstance(content, dict):
+                return content
+        return {}

@@ -1,1 +1,0 @@
-"""Files: written whole or not at all, and read strictly."""

@@ -1,0 +1,190 @@
+"""Sub-word pieces of imported models: a SentencePiece model per side, and a table of pieces.
+
+Marian's vocabularies are tables of their own: a piece of either model that is in the table has the
+id of its row, any other piece is unknown. Here the control symbols have the ids of this project.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from seq2seq.corpus import LANGUAGE_PIECE
+from seq2seq.errors import UserError
+from seq2seq.files import parse_json
+from seq2seq.tokenizer import (
+    CONTROL_PIECES,
+    MAX_PIECE,
+    MAX_PIECES,
+    PAIR_FILES,
+    UNKNOWN_ID,
+    Span,
+    Tokenizer,
+    encode_with,
+    move_spans,
+    read_processor,
+    spans_with,
+)
+
+SOURCE_MODEL, TARGET_MODEL, VOCABULARY, TARGET_VOCABULARY = PAIR_FILES
+
+TYPOGRAPHIC = "“”„‘’‚«»–—…"
+"""Characters that Moses replaces by ASCII."""
+
+
+class Punctuation(Enum):
+    """What replaces typographic punctuation: nothing, or Moses' normalize-punctuation.perl."""
+
+    none = "none"
+    moses = "moses"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairConfig:
+    """The options of a pair tokenizer, as `config.json` holds them."""
+
+    punctuation: Punctuation = Punctuation.none
+    separate_vocabularies: bool = False
+    """Whether the target has a table of its own."""
+    max_source_tokens: int = 512
+    """The longest source that the model was made for, `</s>` counted."""
+
+    def __post_init__(self) -> None:
+        if self.max_source_tokens < 2:
+            raise UserError(f"max_source_tokens is {self.max_source_tokens}: must be at least 2")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the tokenizer's files."""
+        own = (TARGET_VOCABULARY,) if self.separate_vocabularies else ()
+        return (SOURCE_MODEL, TARGET_MODEL, VOCABULARY, *own)
+
+
+class PairTokenizer(Tokenizer):
+    """Converts text to token ids and back, with a SentencePiece model for each side.
+
+    No text encodes to a control symbol or to a target language's piece, such as `>>de<<`: typed in
+    a sentence, they are spelled with ordinary pieces. A lone surrogate reads as U+FFFD.
+
+    The files, named in `config.files`, are the SentencePiece models, and each table as a JSON list
+    of pieces in the order of their ids. The languages tell how punctuation is normalized.
+    """
+
+    def __init__(
+        self, files: Mapping[str, bytes], config: PairConfig, languages: tuple[str, str]
+    ) -> None:
+        self.config, self.options = config, asdict(config)
+        self.max_source_tokens = config.max_source_tokens
+        self._files = {name: files[name] for name in config.files}
+        source, target = (read_processor(files[name]) for name in (SOURCE_MODEL, TARGET_MODEL))
+        target_table = TARGET_VOCABULARY if config.separate_vocabularies else VOCABULARY
+        source_pieces, self._pieces = (
+            _read_table(name, files[name]) for name in (VOCABULARY, target_table)
+        )
+        self._source = _Side(source, source_pieces, config.punctuation, languages[0])
+        self._target = _Side(target, self._pieces, config.punctuation, languages[1])
+        self.source_vocab_size = len(source_pieces)
+        self.vocab_size = len(self._pieces)
+        self.controls = {
+            piece: i for i, piece in enumerate(source_pieces) if LANGUAGE_PIECE.fullmatch(piece)
+        }
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each source; see `Tokenizer.encode`."""
+        return self._source.encode(texts)
+
+    def _knows(self, source: str) -> bool:
+        return UNKNOWN_ID not in self.encode([source])[0]
+
+    def encode_target(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each translation; see `Tokenizer.encode_target`."""
+        return self._target.encode(texts)
+
+    def source_spans(self, text: str) -> Sequence[Span]:
+        """See `Tokenizer.source_spans`."""
+        read = self._without_unseen(text)
+        return move_spans(self._source.spans(read), read, text)
+
+    def target_spans(self, text: str) -> Sequence[Span]:
+        """See `Tokenizer.target_spans`."""
+        return self._target.spans(text)
+
+    def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
+        """Refuse to sample: most of these SentencePiece models are not byte-pair encodings."""
+        raise UserError(
+            f"data.tokenizer.sampling={rate}: the tokenizer of an imported model can't be sampled;"
+            " remove it"
+        )
+
+    def decode(self, token_ids: list[list[int]]) -> list[str]:
+        """Return the translation of each list of ids; see `Tokenizer.decode`."""
+        return [self._target.decode(ids) for ids in token_ids]
+
+    def source_pieces(self, token_ids: list[int]) -> list[str]:
+        """Return the source's piece of each id."""
+        return [self._source.pieces[token_id] for token_id in token_ids]
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files of a model folder that hold the tokenizer."""
+        return self._files
+
+
+class _Side:
+    """The pieces of one side: its SentencePiece model and its table."""
+
+    def __init__(
+        self, processor: Any, pieces: Sequence[str], punctuation: Punctuation, language: str
+    ) -> None:
+        self.processor = processor
+        self.pieces = pieces
+        self.normalize: Callable[[str], str] = str
+        if punctuation is Punctuation.moses:
+            from sacremoses import MosesPunctNormalizer
+
+            self.normalize = MosesPunctNormalizer(language).normalize
+        ordinary = enumerate(pieces[len(CONTROL_PIECES) :], start=len(CONTROL_PIECES))
+        self.ids = {piece: i for i, piece in ordinary if not LANGUAGE_PIECE.fullmatch(piece)}
+        self.written = {UNKNOWN_ID, *self.ids.values()}
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Normalize and divide into pieces; those that the table lacks are unknown."""
+        pieces = encode_with(self.processor, list(map(self.normalize, texts)), str)
+        return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
+
+    def spans(self, text: str) -> Sequence[Span]:
+        """Return where each piece stands in a text."""
+        normalized = self.normalize(text)
+        return move_spans(spans_with(self.processor, normalized), normalized, text)
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Join the pieces of a text, without those that stand for no text."""
+        pieces = [self.pieces[i] for i in token_ids if i in self.written]
+        text: str = self.processor.decode_pieces(pieces)
+        return text.replace("\n", " ").strip()
+
+
+def _read_table(name: str, content: bytes) -> list[str]:
+    pieces = parse_json(Path(name), content)
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise ValueError(f"{name} is not a list of pieces")
+    check_pieces(name, pieces)
+    return pieces
+
+
+def check_pieces(name: str, pieces: Sequence[str]) -> None:
+    """Check a table of pieces in the order of their ids."""
+    if list(pieces[: len(CONTROL_PIECES)]) != list(CONTROL_PIECES.values()):
+        raise ValueError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
+    if len(pieces) > MAX_PIECES:
+        raise ValueError(f"{name} has more than {MAX_PIECES:,} pieces")
+    if len(set(pieces)) < len(pieces):
+        raise ValueError(f"{name} has a piece twice")
+    if max(map(len, pieces)) > MAX_PIECE:
+        raise ValueError(f"{name} has a piece of more than {MAX_PIECE:,} characters")
+
+
+def dump_pieces(pieces: Sequence[str]) -> bytes:
+    """Return a table as it is saved."""
+    return json.dumps(pieces, ensure_ascii=False, indent=0).encode()

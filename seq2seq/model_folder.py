@@ -1,0 +1,485 @@
+"""A model with its tokenizer and languages: made, measured, saved and loaded.
+
+A model folder holds weights (safetensors), `config.json`, `tokenizer.model` (or a SentencePiece
+model for each side and a table of pieces, in imported models) and a manifest with each file's
+sha256. Nothing in it is ever executed. The configuration is read first, then the tokenizer: they
+determine the names, shapes and types that the tensors must have.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from seq2seq.corpus import target_languages
+from seq2seq.errors import UserError, check_number
+from seq2seq.files import (
+    MANIFEST,
+    MAX_BYTES,
+    Content,
+    check_listed_file,
+    check_replaceable,
+    manifest_sum,
+    parse_json,
+    present_name,
+    read_folder,
+    read_listed_file,
+    read_manifest,
+    read_regular_file,
+    remove_leftovers,
+    write_folder,
+)
+from seq2seq.search import MAX_ALPHA
+from seq2seq.sizes import TransformerConfig
+from seq2seq.tokenizer import (
+    PADDING_ID,
+    PAIR_FILES,
+    START_ID,
+    TOKENIZER_FILE,
+    Tokenizer,
+    tokenizer_errors,
+)
+from seq2seq.transformer import Transformer
+
+
+def make_transformer(
+    config: TransformerConfig,
+    *,
+    vocab_size: int,
+    padding_id: int = 0,
+    start_id: int = 0,
+    source_vocab_size: int | None = None,
+    init_std: float | None = None,
+) -> Transformer:
+    """Make the paper's model, or one of `seq2seq.zoo` if the configuration asks for it."""
+    sizes = {"vocab_size": vocab_size, "padding_id": padding_id, "start_id": start_id}
+    variants = (item for item in fields(config) if "variant" in item.metadata)
+    if all(getattr(config, item.name) == item.default for item in variants):
+        return Transformer(config, **sizes, init_std=init_std)
+    sizes["source_vocab_size"] = source_vocab_size or vocab_size
+    zoo = import_module("seq2seq.zoo.modern")
+    model: Transformer = zoo.make_variant(config, init_std, **sizes)
+    return model
+
+
+def meta_transformer(
+    config: TransformerConfig,
+    *,
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+    **ids: int,
+) -> Transformer:
+    """Make a model on the meta device, in float32, unless it is too large for this machine."""
+    if config.shared_embedding and source_vocab_size not in (None, vocab_size):
+        raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
+    check_memory(config, vocab_size, source_vocab_size)
+    with _meta_device():
+        model = make_transformer(
+            config, vocab_size=vocab_size, source_vocab_size=source_vocab_size, **ids
+        )
+    return model.float()  # whatever the caller's default is
+
+
+def count_parameters(
+    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> int:
+    """Count the parameters of a model without making it: one layer's times the number of layers."""
+    with _meta_device():
+        model = make_transformer(
+            replace(config, num_layers=1, num_decoder_layers=1),
+            vocab_size=vocab_size,
+            source_vocab_size=source_vocab_size,
+        )
+    more_in_encoder = (config.num_layers - 1) * _elements(model.encoder)
+    more_in_decoder = (config.decoder_depth - 1) * _elements(model.decoder)
+    return _elements(model) + more_in_encoder + more_in_decoder
+
+
+def check_memory(config: TransformerConfig, vocab_size: int, source_vocab_size: int | None) -> None:
+    """Refuse a model whose weights are larger than this machine's memory."""
+    parameters = count_parameters(config, vocab_size, source_vocab_size)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if parameters * torch.float32.itemsize > memory:
+        raise UserError(
+            f"a model of {parameters:,} parameters is too large for this machine's memory"
+        )
+
+
+def _elements(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@contextmanager
+def _meta_device() -> Iterator[None]:
+    """Make models without weights; refuse matrices with more elements than PyTorch can count."""
+    try:
+        with torch.device("meta"), _NothingDrawn():
+            yield
+    except (RuntimeError, TypeError, OverflowError):
+        raise UserError(
+            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
+            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
+        ) from None
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Skip the initial weights.
+
+    To draw on the meta device PyTorch imports its compiler, which takes a second and makes a folder
+    in /tmp that another user may have taken.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # `torch.nn.init` passes on the first two; the others it draws with itself.
+        if func in (nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_):
+            return kwargs["tensor"]
+        if func in (Tensor.uniform_, Tensor.normal_):
+            return args[0]
+        return func(*args, **kwargs)
+
+
+_MAX_BEAM_SIZE = 100  # a folder must not make a search take gigabytes
+
+
+@dataclass(frozen=True)
+class TunedSearch:
+    """The beam size and the length penalty that scored best on the validation set."""
+
+    beam_size: int
+    alpha: float
+
+    def __post_init__(self) -> None:
+        check_number("beam_size", self.beam_size, at_least=1, at_most=_MAX_BEAM_SIZE)
+        check_number("alpha", self.alpha, at_least=0, at_most=MAX_ALPHA)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with its tokenizer and languages."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    source_language: str
+    target_language: str
+    search: TunedSearch | None = None  # the search that was tuned for it, if any
+
+    @property
+    def target_languages(self) -> list[str]:
+        """The languages that it translates into; one of several is chosen by its code."""
+        return target_languages(self.tokenizer.controls) or [self.target_language]
+
+
+def translate_command(model: str, target_languages: Sequence[str]) -> str:
+    """Write the command that translates with a model into its first target language."""
+    words = ["seq2seq", "translate", "--model", model]
+    if len(target_languages) > 1:
+        words += ["--to", target_languages[0]]
+    return f"{shlex.join(words)} < input > output"
+
+
+def new_transformer(
+    config: TransformerConfig,
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+    init_std: float | None = None,
+) -> Transformer:
+    """Make a model for this project's token ids; refuse one that is larger than the memory."""
+    check_memory(config, vocab_size, source_vocab_size)
+    return make_transformer(
+        config,
+        vocab_size=vocab_size,
+        padding_id=PADDING_ID,
+        start_id=START_ID,
+        source_vocab_size=source_vocab_size,
+        init_std=init_std,
+    )
+
+
+FORMAT = 2
+WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
+MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
+CARD_FILE = "README.md"
+"""Describes a model; it is in a model folder once its run has ended."""
+_MAX_READS = 10  # of a folder that other processes replace
+_MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
+_MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
+
+
+@dataclass
+class SavedConfig:
+    """The content of `config.json`."""
+
+    format: int
+    source_language: str
+    target_language: str
+    model: TransformerConfig
+    tokenizer: dict[str, Any] | None = None  # options of the tokenizer, if each side has one
+    search: TunedSearch | None = None
+
+    def __post_init__(self) -> None:
+        """Check the format."""
+        if self.format != FORMAT:
+            raise UserError(f"written in format {self.format}, this version reads {FORMAT}")
+
+
+def save_model(folder: Path, trained: TrainedModel) -> None:
+    """Write a model folder."""
+    check_model_path(folder)
+    write_folder(folder, model_files(trained))
+
+
+def save_search(
+    folder: Path,
+    search: TunedSearch,
+    manifest: str,
+    edit_card: Callable[[bytes], bytes] = lambda card: card,
+) -> None:
+    """Write a model folder again, whole or not at all, with the search that was tuned for it.
+
+    `manifest` is the `manifest_sum` of the folder when it was tuned. `edit_card` returns the new
+    content of the model's card, if it has one.
+    """
+    check_model_path(folder)
+    trained = load_model(folder)
+    if manifest_sum(folder) != manifest:
+        raise UserError(f"{folder}: replaced while it was tuned; tune it again")
+    files = model_files(replace(trained, search=search))
+    if CARD_FILE in read_manifest(folder):  # users edit it, whatever its sum says
+        files[CARD_FILE] = edit_card(read_card(folder))
+    write_folder(folder, files)
+
+
+def read_card(folder: Path) -> bytes:
+    """Read the card of a model."""
+    return read_regular_file(folder / CARD_FILE, _MAX_CARD_BYTES)
+
+
+def read_search(folder: Path) -> TunedSearch | None:
+    """Read the search that was tuned for a model, None if none was."""
+    return read_saved_config(folder).search
+
+
+def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
+    """Rename a folder that a model must not replace: it holds a user's files, too."""
+    try:
+        check_model_path(folder)
+    except UserError:
+        aside = folder.with_name(f"{folder.name}_before")
+        while os.path.lexists(aside):
+            aside = aside.with_name(f"{aside.name}_")
+        folder.rename(aside)
+        log(f"{folder}: contains other files; renamed to {aside.name}")
+
+
+def check_model_path(folder: Path) -> None:
+    """Check that a model may have this name: nothing but a model may be there."""
+    remove_leftovers(folder)
+    check_replaceable(folder)
+    listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
+    # Files that no manifest lists, such as a user's notes, would be lost, too.
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if more := sorted((listed | found) - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
+        raise UserError(
+            f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
+        )
+
+
+def model_files(trained: TrainedModel) -> dict[str, Content]:
+    """Return the content of each file of a model folder, by its name."""
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "source_language": trained.source_language,
+        "target_language": trained.target_language,
+        "model": trained.model.config.to_json(),
+    }
+    if trained.tokenizer.options is not None:
+        config["tokenizer"] = trained.tokenizer.options
+    if trained.search is not None:
+        config["search"] = asdict(trained.search)
+    return {
+        WEIGHTS_FILE: partial(save_tensors, trained.model.state_dict()),
+        _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
+        **trained.tokenizer.files(),
+    }
+
+
+def holds_model(folder: Path) -> bool:
+    """Return whether there is a model in a folder, also while it is just being replaced."""
+    # It may be missed once, between its two names.
+    return any((present_name(folder) / WEIGHTS_FILE).is_file() for _ in range(_MAX_READS))
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model folder on the CPU, ready to translate, even while it is being replaced."""
+    for _ in range(_MAX_READS):
+        path = present_name(folder)
+        before = _identity(path)
+        try:
+            found: TrainedModel | UserError = _load(path)
+        except UserError as error:
+            found = error
+        # Otherwise another process has replaced it, and it may be of two models.
+        if before == _identity(present_name(folder)):
+            if isinstance(found, UserError):
+                raise found
+            return found
+    raise UserError(f"{folder}: replaced repeatedly while it was read; try again")
+
+
+def _load(folder: Path) -> TrainedModel:
+    trained = read_description(folder)
+    trained.model.load_state_dict(read_weights(folder, trained.model), assign=True)
+    trained.model.eval()
+    return trained
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def read_description(folder: Path) -> TrainedModel:
+    """Read configuration and tokenizer; the model is on the meta device, without weights."""
+    saved = read_saved_config(folder)
+    tokenizer = _read_tokenizer(folder, saved)
+    try:
+        model = meta_transformer(
+            saved.model,
+            vocab_size=tokenizer.vocab_size,
+            padding_id=PADDING_ID,
+            start_id=START_ID,
+            source_vocab_size=tokenizer.source_vocab_size,
+        )
+    except UserError as error:
+        raise UserError(f"{folder / _CONFIG}: {error}") from None
+    languages = (saved.source_language, saved.target_language)
+    return TrainedModel(model, tokenizer, *languages, saved.search)
+
+
+def read_saved_config(folder: Path) -> SavedConfig:
+    """Read the configuration of a model folder."""
+    content = read_listed_file(folder, _CONFIG, MAX_BYTES)
+    return parse_json(folder / _CONFIG, content, SavedConfig)
+
+
+def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
+    if saved.tokenizer is None:
+        files = read_folder(folder, [TOKENIZER_FILE], _MAX_TOKENIZER_BYTES)
+        with tokenizer_errors(folder / TOKENIZER_FILE):
+            return Tokenizer(files[TOKENIZER_FILE])
+    interop = import_module("seq2seq.interop.pair_tokenizer")
+    options = parse_json(folder / _CONFIG, json.dumps(saved.tokenizer).encode(), interop.PairConfig)
+    files = read_folder(folder, options.files, _MAX_TOKENIZER_BYTES)
+    languages = (saved.source_language, saved.target_language)
+    with tokenizer_errors(folder):
+        pair: Tokenizer = interop.PairTokenizer(files, options, languages)
+        return pair
+
+
+def read_weights(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Read the weights of a model folder, which must be those of this model."""
+    return read_listed_tensors(folder, WEIGHTS_FILE, model.state_dict(), "weights")
+
+
+def read_listed_tensors(
+    folder: Path, name: str, expected: Mapping[str, Tensor], what: str
+) -> dict[str, Tensor]:
+    """Read a safetensors file that the manifest lists and that holds exactly these tensors."""
+    check_listed_file(folder, name, max_bytes(expected))
+    path = folder / name
+    return read_tensors(path, lambda found: check_expected(path, found, expected, what))
+
+
+def check_weights(folder: Path, model: Transformer) -> None:
+    """Check that the weights are those that were written; they are not parsed."""
+    check_listed_file(folder, WEIGHTS_FILE, max_bytes(model.state_dict()))
+
+
+Descriptions: TypeAlias = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]
+"""The type and the shape of each tensor by its name; None is a type that no weights have."""
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors, on any device, with the mode that the user's umask gives to new files."""
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(
+            {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path
+        )
+    except SafetensorError as error:  # such as a full disk
+        raise OSError(str(error)) from None
+    path.chmod(mode)  # the library lets only the user read it
+
+
+def max_bytes(expected: Mapping[str, Tensor]) -> int:
+    """Return the largest size of a file of these tensors (meta tensors suffice)."""
+    # Type, shape and offsets are about 100 bytes of JSON in addition to the name.
+    header = 1024 + sum(256 + len(name) for name in expected)
+    return header + sum(value.numel() * value.element_size() for value in expected.values())
+
+
+def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str, Tensor]:
+    """Read the finite tensors of a safetensors file on the CPU.
+
+    `check` raises an error if types or shapes are not those that are expected.
+    """
+    try:
+        # By its descriptor, because the library opens no path that is not UTF-8.
+        with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            check(
+                {
+                    name: (_DTYPES.get(tensor.get_dtype()), tuple(tensor.get_shape()))
+                    for name, tensor in slices.items()
+                }
+            )
+            # A copy: the file may be changed while the model is in use.
+            tensors = {name: file.get_tensor(name).clone() for name in slices}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path}: not a safetensors file: {error}") from None
+    check_finite(path, tensors)
+    return tensors
+
+
+def check_expected(
+    path: Path, descriptions: Descriptions, tensors: Mapping[str, Tensor], what: str
+) -> None:
+    """Check that a file has exactly the tensors that are expected, maybe on the meta device."""
+    expected: Descriptions = {n: (value.dtype, tuple(value.shape)) for n, value in tensors.items()}
+    names = {**expected, **descriptions}
+    if odd := [name for name in names if descriptions.get(name) != expected.get(name)]:
+        is_, should = (table.get(odd[0], "absent") for table in (descriptions, expected))
+        raise UserError(
+            f"{path}: not the {what} of its configuration: {odd[0][:100]!r} is {str(is_)[:100]},"
+            f" should be {should}; {len(odd)} differ in all"
+        )
+
+
+def check_finite(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Check that no value is NaN or infinite."""
+    for name, value in tensors.items():
+        if not value.isfinite().all():
+            raise UserError(f"{path}: {name} holds values that are not finite (NaN or infinity)")

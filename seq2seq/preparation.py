@@ -1,0 +1,438 @@
+"""Preparation of raw text for training: tokenized, checked, filtered, encoded and cached.
+
+The result is a cache folder named by a digest of the text and of the settings that shape it: a
+second run with the same content starts at once, and changed content is never mistaken for the old.
+The folder is written whole or not at all. Its report holds a sha256 of every file, and a folder
+that does not match its report is rebuilt.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, compress, count, islice
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2seq.batches import Mixture
+from seq2seq.checks import FilterCounts, Findings, check_overlap, check_references, different
+from seq2seq.corpus import (
+    DataConfig,
+    FileState,
+    FilterConfig,
+    Split,
+    file_state,
+    language_piece,
+    sha256_of_file,
+    training_splits,
+)
+from seq2seq.encoded import (
+    EncodedCorpus,
+    EncodedPairs,
+    encode_ids,
+    map_in_processes,
+    new_corpus,
+    temporary_folder,
+)
+from seq2seq.errors import UserError
+from seq2seq.files import new_folder
+from seq2seq.text import SentencePair, is_url
+from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer
+
+Log: TypeAlias = Callable[[str], None]
+"""Called with a line of progress."""
+Chunk: TypeAlias = tuple[int, Sequence[Sequence[str]]]
+"""How many pairs come before, and the two sides of some pairs."""
+
+_ENCODED_PAIRS = 10_000  # at a time
+_PAIRS_PER_MESSAGE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Tokenizes, checks and filters the pairs of a split, some at a time and in any process."""
+
+    tokenizer: Tokenizer
+    controls: list[int]
+    """What stands before each source."""
+    limits: FilterConfig
+    keeps_text: bool = False
+
+    def __call__(self, numbered: Chunk) -> tuple[EncodedPairs, bytes, Findings]:
+        """Encode some pairs: see `encode_ids`; with the text of those that are kept, and findings.
+
+        The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.
+        """
+        before, chunk = numbered
+        found = Findings()
+        # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
+        texts = [[text if text.strip() else "" for text in side] for side in chunk]
+        sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
+        found.count_unknown(0, texts[0], sources)
+        found.count_unknown(1, texts[1], targets)
+        # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
+        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
+        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
+        max_ratio = self.limits.max_length_ratio
+        found.check(before, chunk, source_lengths, target_lengths, max_ratio)
+        kept, found.counts = filter_lengths(source_lengths, target_lengths, self.limits)
+        if self.controls:
+            sources = [self.controls + source for source in sources]
+        vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
+        ids = encode_ids(list(compress(sources, kept)), list(compress(targets, kept)), vocab_size)
+        text = b""
+        if self.keeps_text:
+            pairs = compress(zip(*chunk, strict=True), kept)
+            text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
+        return ids, text, found
+
+
+def encode(
+    pairs: Iterable[SentencePair],
+    encoder: Encoder,
+    write: Callable[[EncodedPairs], None],
+    log: Log,
+    text: BinaryIO | None = None,
+) -> Findings:
+    """Encode and write pairs; `text` gets the text of those that are kept."""
+    found, remaining = Findings(), iter(pairs)
+    chunks = iter(lambda: tuple(zip(*islice(remaining, _ENCODED_PAIRS), strict=True)), ())
+    with closing(map_in_processes(encoder, zip(count(0, _ENCODED_PAIRS), chunks))) as encoded:
+        for ids, lines, later in encoded:
+            write(ids)
+            if text is not None:
+                text.write(lines)
+            found += later
+            if found.counts.read % _PAIRS_PER_MESSAGE == 0:
+                log(f"data: {found.counts.read:,} pairs encoded")
+    return found
+
+
+def filter_lengths(
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: FilterConfig
+) -> tuple[list[bool], FilterCounts]:
+    """Select the pairs to keep; count each other one under the first reason that applies."""
+    longer = np.maximum(source_lengths, target_lengths)
+    shorter = np.minimum(source_lengths, target_lengths)
+    reasons = {
+        "blank source": source_lengths == 1,
+        "blank target": target_lengths == 1,
+        "too long": longer > limits.max_tokens,
+        "length ratio": longer > limits.max_length_ratio * shorter,
+    }
+    counts, kept = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
+    for reason, applies in reasons.items():
+        counts.dropped[reason] = int((kept & applies).sum())
+        kept &= ~applies
+    return kept.tolist(), counts
+
+
+FORMAT_VERSION = 4
+TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"
+DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs
+REPORT_FILE = "report.json"
+
+
+@dataclass(frozen=True)
+class ValidSet:
+    """A validation set."""
+
+    split: Split
+    pairs: list[SentencePair]
+    """Every pair, its text unchanged, to translate and score."""
+    corpus: EncodedCorpus
+    """The pairs for the loss, without blank and over-long ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedData:
+    """A corpus ready for training."""
+
+    folder: Path
+    """The cache folder that holds the files."""
+    splits: list[Split]
+    tokenizer: Tokenizer
+    train: EncodedCorpus
+    """The training pairs that passed every filter."""
+    valid_sets: dict[str, ValidSet] = field(default_factory=dict)
+    """The validation sets by name, `valid` first."""
+    mixture: Mixture | None = None
+    """Of several training corpora, whose pairs follow one another in `train`."""
+    counts: dict[str, FilterCounts]
+    warnings: list[str]
+    """Signs of unsuitable data, one line each."""
+
+
+def prepare(
+    config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None = None
+) -> PreparedData:
+    """Read, check and filter the pairs, learn the tokenizer and encode them, or reuse a cache.
+
+    Memory grows with the validation split, the tokenizer's sample and, by some 55 bytes a pair, the
+    training split. `tokenizer` is that of a trained model; without it, one is learned.
+    """
+    corpus = _CachedCorpus(config, cache, log, tokenizer)
+    further = [Split(config, name) for name in config.validation_splits()[1:]]
+    test = [Split(config, "test")] if config.test.is_configured else []
+    for split in test:
+        split.files()  # whose absence is better known before the work, as is that of the others
+    valid_pairs = {split: _valid_pairs(split) for split in (corpus.valid, *further)}
+    data = corpus.open_or_build()
+    train = np.load(data.folder / DIGESTS_FILE, mmap_mode="r", allow_pickle=False)
+    remedy = _remedy(config, tokenizer)
+    warnings, counts, sets = list(data.warnings), data.counts, {}
+    for split, pairs in valid_pairs.items():
+        added, counts[split.name] = _encode_valid_set(
+            split, pairs, data.tokenizer, config.filter, log
+        )
+        sets[split.name.removeprefix("valid_sets.")] = added
+        warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
+        warnings += check_references(split, pairs, data.tokenizer, remedy)
+    for split in test:
+        try:
+            warnings += check_overlap(split.name, split.pairs(), train)
+        except UserError as error:  # training does not need it
+            warnings.append(f"test is not compared with the training pairs: {error}")
+    for name, filtered in counts.items():
+        log(f"data: {name}: {filtered}")
+    mixture = None
+    if config.corpora:
+        mixture = _mixture(corpus.train, counts)
+        log(f"data: {mixture}")
+    for warning in warnings:
+        log(f"warning: {warning}")
+    splits = [*data.splits, *further, *test]
+    return replace(data, splits=splits, valid_sets=sets, mixture=mixture, warnings=warnings)
+
+
+class _CachedCorpus:
+    """The training text, and the folder in which its encoding is cached.
+
+    The folder is named by the text of `valid`, too: a run with another one is not resumed.
+    """
+
+    def __init__(
+        self, config: DataConfig, cache: Path, log: Log, tokenizer: Tokenizer | None
+    ) -> None:
+        self.config = config
+        self.log = log
+        self.tokenizer = tokenizer
+        cache = Path(cache).expanduser()
+        known = _known_sums(cache)
+        self.valid = Split(config, "valid", known)
+        self.train = training_splits(config, known, self.valid)
+        self.splits = [*self.train, self.valid]
+        self.states = self._file_states()
+        self.folder = cache / self._digest()
+
+    def open_or_build(self) -> PreparedData:
+        data = self._open(self.folder)
+        if data is not None:
+            self.log(f"data: reusing {self.folder}")
+            return data
+        try:
+            with self._only_builder():
+                if self._open(self.folder) is None:  # nor has another process made it meanwhile
+                    self._build()
+        except OSError as error:
+            raise UserError(
+                f"{self.folder}: can't be written: {error.strerror or error};"
+                " free some space, or choose another folder with cache=FOLDER"
+            ) from error
+        data = self._open(self.folder)
+        assert data is not None
+        return data
+
+    @contextmanager
+    def _only_builder(self) -> Iterator[None]:
+        """Lock the name of the folder, after other processes that prepare the same corpus."""
+        from filelock import FileLock, Timeout
+
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder.with_suffix(".lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            self.log(f"data: another process prepares {self.folder}: waiting for it")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
+
+    def _digest(self) -> str:
+        """Digest the text of training and validation and every setting that shapes the result."""
+        options: dict[str, Any] = asdict(self.config.tokenizer)
+        keeps_text = options.pop("sampling") > 0
+        if self.tokenizer is not None:
+            files = self.tokenizer.files()
+            options = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
+        content = {
+            "format": FORMAT_VERSION,
+            "text": {split.name: split.fingerprint for split in self.splits},
+            "prefixes": {split.name: self._prefix(split) for split in self.splits},
+            "languages": [self.config.source_language, self.config.target_language],
+            "filter": asdict(self.config.filter),
+            "tokenizer": options,
+            "keeps text": keeps_text,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+    def _prefix(self, split: Split) -> Sequence[object]:
+        if self.tokenizer is None:
+            return split.target_language, split.tag
+        return split.control_ids(self.tokenizer.controls)
+
+    def _file_states(self) -> list[FileState]:
+        return [state for split in self.splits for state in split.file_states()]
+
+    def _open(self, folder: Path) -> PreparedData | None:
+        """Open a prepared folder; None if it is missing or does not agree with its report."""
+        try:
+            report = json.loads((folder / REPORT_FILE).read_bytes())
+            for name, digest in report["sha256"].items():
+                unchanged = report.get("states", {}).get(name) == [*file_state(folder / name)[1:]]
+                if not unchanged and sha256_of_file(folder / name) != digest:
+                    return None
+            return PreparedData(
+                folder=folder,
+                splits=self.splits,
+                tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
+                train=EncodedCorpus(folder / TRAIN_FILE),
+                counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
+                warnings=list(report["warnings"]),
+            )
+        except Exception:  # whatever is wrong with it, it is made again
+            return None
+
+    def _build(self) -> None:
+        """Make the folder, unless another process has made a valid one in the meantime."""
+        if self.folder.exists():
+            self.log(f"data: {self.folder} is corrupt, or of another version, and is rebuilt")
+        with new_folder(self.folder, replaces=lambda old: self._open(old) is None) as temporary:
+            report = self._fill(temporary)
+            # The folder is named by the text as it was before.
+            if self._file_states() != self.states:
+                raise UserError("the text of the corpus was changed while it was read; start again")
+            files = sorted(temporary.iterdir())
+            report["sha256"] = {file.name: sha256_of_file(file) for file in files}
+            report["states"] = {file.name: file_state(file)[1:] for file in files}
+            report["read"] = self._read_files()
+            (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
+
+    def _read_files(self) -> list[tuple[Any, ...]]:
+        """Return the sums and states of the files, so that they need not be read to be known."""
+        sums = [digest for split in self.splits for digest in split.sums.values()]
+        states = zip(sums, self.states, strict=True)
+        return [(digest, *state) for digest, state in states if not is_url(state[0])]
+
+    def _fill(self, folder: Path) -> dict[str, Any]:
+        """Write everything but the report, and return its counts and warnings."""
+        limits = self.config.filter
+        self.log(f"data: preparing {', '.join(map(str, self.train))}")
+        whole = Findings()
+        tokenizer = self.tokenizer or self._train_tokenizer()
+        if self.tokenizer is None:
+            (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
+        counts: dict[str, FilterCounts] = {}
+        warnings: list[str] = []
+        with ExitStack() as stack:
+            write = stack.enter_context(new_corpus(folder / TRAIN_FILE))
+            text: BinaryIO | None = None
+            if self.config.tokenizer.sampling:
+                text = stack.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
+            for split in self.train:
+                controls = split.control_ids(tokenizer.controls)
+                encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
+                found = encode(split.pairs(), encoder, write, self.log, text)
+                counts[split.name] = found.counts
+                if split.held_out:  # and was read as blank
+                    found.counts.dropped["blank source"] -= split.held_out
+                    found.counts.dropped["source in data.valid"] = split.held_out
+                _check_kept(split.name, found.counts)
+                warnings += [*split.remarks(), *found.warnings(split)]
+                whole += found
+        np.save(folder / DIGESTS_FILE, different(whole.digests))
+        if self.tokenizer is not None:
+            warnings += whole.warnings_of_unknown(self.tokenizer)
+        return {
+            "counts": {name: asdict(count) for name, count in counts.items()},
+            "warnings": warnings,
+        }
+
+    def _train_tokenizer(self) -> Tokenizer:
+        languages = {s.target_language for s in self.train if s.target_language is not None}
+        tags = {split.tag for split in self.train if split.tag is not None}
+        return Tokenizer.train(
+            chain.from_iterable(map(_training_sentences, self.train)),
+            self.config.tokenizer,
+            lambda text: self.log(f"data: {text}"),
+            [*map(language_piece, sorted(languages)), *sorted(tags)],
+        )
+
+
+def _known_sums(cache: Path) -> dict[FileState, str]:
+    """Return the sums of files by their states, from the reports of all that is cached."""
+    known: dict[FileState, str] = {}
+    for report in cache.glob(f"*/{REPORT_FILE}"):
+        with suppress(Exception):  # it is not of this program, or corrupt
+            known |= {tuple(state): s for s, *state in json.loads(report.read_bytes())["read"]}
+    return known
+
+
+def _training_sentences(split: Split) -> Iterator[str]:
+    """Yield both sides of every pair that has text on both."""
+    found = False
+    for pair in split.pairs():
+        if pair.source.strip() and pair.target.strip():
+            found = True
+            yield from pair
+    if not found:
+        raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
+
+
+def _valid_pairs(split: Split) -> list[SentencePair]:
+    pairs = list(split.pairs())
+    if not pairs:
+        raise UserError(f"{split}: is empty; validation needs pairs")
+    return pairs
+
+
+def _check_kept(name: str, count: FilterCounts) -> None:
+    if not count.kept:
+        raise UserError(f"data.{name}: no pair is left after the filters: {count}")
+
+
+def _remedy(config: DataConfig, given: Tokenizer | None) -> str:
+    """Say what makes references possible that a tokenizer can't write."""
+    if given is not None:
+        return "the vocabulary is that of init_from; a new model can have its own"
+    if config.tokenizer.normalization != "identity":
+        return "set data.tokenizer.normalization=identity"
+    return "set data.tokenizer.byte_fallback=true, or train on text with these characters"
+
+
+def _encode_valid_set(
+    split: Split, pairs: list[SentencePair], tokenizer: Tokenizer, limits: FilterConfig, log: Log
+) -> tuple[ValidSet, FilterCounts]:
+    """Encode a validation set at each start: one can be added to a run that is resumed."""
+    limits = replace(limits, max_length_ratio=float("inf"))
+    encoder = Encoder(tokenizer, split.control_ids(tokenizer.controls), limits)
+    with temporary_folder() as folder:  # once they are mapped, files need no name
+        with new_corpus(folder / "valid") as write:
+            count = encode(pairs, encoder, write, log).counts
+        _check_kept(split.name, count)
+        return ValidSet(split, pairs, EncodedCorpus(folder / "valid")), count
+
+
+def _mixture(train: Sequence[Split], counts: Mapping[str, FilterCounts]) -> Mixture:
+    names = {split: split.name.removeprefix("corpora.") for split in train}
+    return Mixture(
+        {name: counts[split.name].kept for split, name in names.items()},
+        {name: split.weight for split, name in names.items()},
+    )

@@ -1,0 +1,535 @@
+"""One run: prepare, train, validate, save, average the last checkpoints (6.1)."""
+
+import json
+import logging
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import torch
+
+from seq2seq.checks import check_lengths
+from seq2seq.config import Config
+from seq2seq.device import (
+    Compute,
+    choose_device,
+    choose_precision,
+    make_deterministic,
+    processor_name,
+    too_old,
+)
+from seq2seq.encoded import SampledCorpus
+from seq2seq.errors import UserError
+from seq2seq.files import RunFolder, read_manifest, remove_folder, write_file
+from seq2seq.model_folder import (
+    WEIGHTS_FILE,
+    TrainedModel,
+    check_weights,
+    holds_model,
+    load_model,
+    move_user_files_aside,
+    new_transformer,
+    read_description,
+    save_model,
+    translate_command,
+)
+from seq2seq.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.processes import World, exit_on_signals
+from seq2seq.run_folder import (
+    average,
+    checkpoints,
+    default_settings,
+    find_model,
+    lock_run_folder,
+    newest_good,
+    progress_file,
+    read_config,
+    read_mean,
+    read_progress,
+    remove_old,
+    rename_newer,
+    restore_checkpoint,
+    save_checkpoint,
+    save_validation,
+    settings_of_run,
+)
+from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
+from seq2seq.settings import Kind, settings
+from seq2seq.sizes import Positions
+from seq2seq.train import (
+    DivergenceError,
+    Forms,
+    TrainingConfig,
+    risky_start,
+    start_moments,
+    unfinished_dropout,
+)
+from seq2seq.trainer import Recorder, RunState, Trainer, describe_validation
+from seq2seq.transformer import Transformer
+from seq2seq.translate import PlainTranslator
+from seq2seq.validate import MakeTranslator, SetShare, summarize, validate_share
+
+logger = logging.getLogger("seq2seq")
+
+
+def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
+    """Prepare the data in the main process, then open it in the others."""
+    tokenizer = None if initial is None else initial.tokenizer
+    cache = user_cache() if config.cache is None else Path(config.cache)
+    data = world.main_first(lambda: prepare(config.data, cache, logger.info, tokenizer))
+    if data.folder.name != world.on_main(lambda: data.folder.name):
+        raise UserError("the text is not the same on all machines")
+    if config.model.positions is Positions.learned:
+        limit = config.model.max_learned_positions
+        check_lengths("train", data.train, limit)
+        for valid in data.valid_sets.values():
+            check_lengths(valid.split.name, valid.corpus, limit)
+    return data
+
+
+def user_cache() -> Path:
+    """Return the folder of files that this program can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seq2seq"
+
+
+def make_trainer(
+    config: Config,
+    data: PreparedData,
+    initial: TrainedModel | None,
+    compute: Compute,
+    world: World,
+    forms: Forms,
+) -> Trainer:
+    """Make the model, its batches and the trainer of both."""
+    make_deterministic(config.deterministic)
+    torch.manual_seed(config.seed)
+    tokenizer = data.tokenizer
+    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
+    model = new_transformer(config.model, *sizes, config.training.init_std).to(compute.device)
+    if initial is not None:
+        model.load_state_dict(initial.model.state_dict())
+    train = data.train
+    if rate := config.data.tokenizer.sampling:
+        text = data.folder / TRAIN_TEXT_FILE
+        train = SampledCorpus(
+            train, text, tokenizer, rate=rate, seed=config.seed, share=world.share_file
+        )
+    batching = config.training.batching(
+        train, seed=config.seed, devices=world.size, mixture=data.mixture
+    )
+    batching.share = world.share_file
+    trainer = Trainer(
+        model,
+        batching,
+        config.training,
+        compute=compute,
+        seed=config.seed,
+        world=world,
+        forms=forms,
+    )
+    if initial is not None:
+        start_moments(trainer.optimizer)
+    return trainer
+
+
+def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
+    """Log the model and its batches, and warn of settings that are likely to fail."""
+    training, processes = config.training, trainer.world.size
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    logger.info(
+        f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,};"
+        f" device {trainer.compute}, {torch.get_num_threads()} threads"
+        + (f" in each of {processes} processes" if processes > 1 else "")
+    )
+    if older := too_old(trainer.compute.device):
+        logger.warning(older)
+    if risk := risky_start(trainer.model.config, training):
+        logger.warning(risk)
+    if unfinished := unfinished_dropout(training, training.max_steps):
+        logger.warning(unfinished)
+    for valid in data.valid_sets.values():
+        name = suited_tokenizer([pair.target for pair in valid.pairs])
+        if config.bleu_tokenizer is None and name:
+            logger.warning(
+                "bleu_tokenizer is not set: BLEU by 13a means little, because it can't tell the"
+                f" words of the validation references apart; set bleu_tokenizer={name}"
+            )
+    batches = trainer.batching.epoch(trainer.progress.epoch)
+    statistics = trainer.world.on_main(lambda: trainer.batching.statistics(batches))
+    training.check_budget(statistics, devices=processes)
+    if excess := training.excessive_epochs(statistics, devices=processes):
+        logger.warning(excess)
+    count = trainer.micro_batches
+    logger.info(
+        f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"
+        f" {count * statistics.source_tokens:,.0f} source and"
+        f" {count * statistics.target_tokens:,.0f} target tokens in"
+        f" {count * statistics.sentences:,.0f} pairs;"
+        f" an epoch: {statistics.batches / count:,.1f} steps"
+    )
+
+
+T = TypeVar("T")
+
+
+def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str | None]:
+    """Read the model of `init_from`, or of a resumed run, without weights, and their sum."""
+    if config.resume and checkpoints(run):
+        sha256 = read_config(run).init_sha256
+    else:
+        sha256 = read_manifest(_initial_folder(config)).get(WEIGHTS_FILE)
+    if config.init_sha256 not in (None, sha256):
+        raise UserError(
+            f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
+            f" init_sha256={config.init_sha256}: give the model with that sum"
+        )
+    return _read(config, run, read_description), sha256
+
+
+def load_initial_model(config: Config, run: Path) -> TrainedModel:
+    """Load the model of `init_from`; of a run that is resumed, its newest checkpoint."""
+    initial = _read(config, run, load_model)
+    sizes = dict(settings(initial.model.config, Kind.fixed))
+    for name, value in settings(config.model, Kind.fixed):
+        if value != sizes[name]:
+            raise UserError(
+                f"init_from={config.init_from}: model.{name}={value} is not the model's"
+                f" {sizes[name]}: remove model.*"
+            )
+    return initial
+
+
+def _read(config: Config, run: Path, read: Callable[[Path], T]) -> T:
+    """Read the initial model; of a run that is resumed, its newest checkpoint that can be read."""
+    for folder in reversed(checkpoints(run)) if config.resume else ():
+        with suppress(UserError):  # corrupt; the run, too, goes back to the one before
+            return read(folder)
+    return read(_initial_folder(config))
+
+
+def _initial_folder(config: Config) -> Path:
+    assert config.init_from is not None
+    return find_model(Path(config.init_from).expanduser())
+
+
+Rank: TypeAlias = tuple[float, float]
+
+
+def best_mean(
+    folders: Sequence[Path],
+    training: TrainingConfig,
+    validate: Callable[[Transformer], Mapping[str, float]],
+) -> tuple[tuple[Rank, int, TrainedModel] | None, dict[int, float]]:
+    """Average as many of the last checkpoints, oldest first, as validate best.
+
+    Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
+    is chosen; None if it names single checkpoints only. It comes with its rank and its number of
+    checkpoints. Also returns the BLEU of each mean on the selecting set, by that number.
+    """
+    folders = [folder for folder in folders if _is_whole(folder)]
+    best: tuple[Rank, int, TrainedModel] | None = None
+    scores: dict[int, float] = {}
+    numbers = (training.average_checkpoints, *training.average_alternatives)
+    for number in dict.fromkeys(min(number, len(folders)) for number in numbers):
+        if number < 2:
+            continue
+        trained = average(folders[-number:])
+        metrics = validate(trained.model)
+        logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
+        rank = training.rank(metrics)
+        scores[number] = metrics[f"{training.selecting_set}/bleu"]
+        if best is None or rank > best[0]:
+            best = rank, number, trained
+    return best, scores
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        check_weights(folder, read_description(folder).model)
+    except UserError as error:
+        logger.warning(f"{error}; this checkpoint is not averaged")
+        return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guests:
+    """What a run may be given: other forms of its computations, and someone who records it."""
+
+    make_forms: Callable[[torch.device], Forms] = lambda device: Forms()
+    make_translator: MakeTranslator = PlainTranslator
+    recorder: Recorder = field(default_factory=Recorder)
+
+
+def run_training(
+    config: Config,
+    folder: Path,
+    yaml: str,
+    world: World,
+    guests: Guests | None = None,
+    *,
+    resume_hint: str | None = None,
+) -> float:
+    """Train until the configuration or a signal ends it, average, and log the next command.
+
+    `yaml` is the configuration to save. `resume_hint` has the overrides that continue the runs of
+    a --multirun after a signal, when SystemExit is raised. Returns the best validation's figure.
+    """
+    # The folder is the main process's, and a cache may be a machine's own.
+    shared = replace(config, run_dir=None, cache=None)
+    if shared != world.on_main(lambda: shared):
+        raise UserError("not all processes have the same settings: start them by one command")
+    # The sweeper of a --multirun may try the same values twice at once.
+    wait = resume_hint is not None
+    with (
+        exit_on_signals() as received,
+        lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
+    ):
+        # Prepare: a failure leaves no folder behind.
+        run = TrainingRun(config, folder, world, guests)
+        if received:  # a library has swallowed the exception
+            raise SystemExit(128 + received[0])
+        before = run.restore() if resume else None
+        if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
+            run.write_missing_outputs()
+            return run.best_figure()
+        run.trainer.fit_memory()
+        if before is not None:
+            run.warn_of_changes(before)
+        describe(run.trainer, config, run.data)
+
+        # Train.
+        world.on_main(lambda: run.open_folder(yaml))
+        if before is None:
+            run.save_step_zero()
+        run.fit()
+        if run.trainer.signal is not None:
+            resume_hint = resume_hint or f"{shlex.quote(f'run_dir={folder}')} resume=true"
+            logger.info(
+                f"stopped and saved at step {run.trainer.progress.step}; continue with the same"
+                f" command and {resume_hint}"
+            )
+            raise SystemExit(128 + run.trainer.signal)
+
+        # Average and report.
+        logger.info(f"finished: {run.trainer.progress.ended}")
+        if world.is_main:
+            run.finish()
+    return run.best_figure()
+
+
+class TrainingRun:
+    """A run with its data, its model and its folder, in one of the processes."""
+
+    def __init__(
+        self, config: Config, folder: Path, world: World, guests: Guests | None = None
+    ) -> None:
+        guests = guests or Guests()
+        bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
+        self.config = config
+        self.folder = folder
+        self.files = RunFolder(folder)
+        self.world = world
+        device = world.own_device(choose_device(config.device, processes=world.size))
+        dtype = world.on_main(lambda: choose_precision(config.precision, device))
+        self.compute = Compute(device, dtype)
+        self.initial = None if config.init_from is None else load_initial_model(config, folder)
+        self.data = prepare_data(config, world, self.initial)
+        self.trainer = make_trainer(
+            config,
+            self.data,
+            self.initial,
+            compute=self.compute,
+            world=world,
+            forms=guests.make_forms(device),
+        )
+        self.make_translator = guests.make_translator
+        self.newest: Path | None = None
+        """The checkpoint that was restored or saved last."""
+        self.recorder = guests.recorder if world.is_main else Recorder()
+        self.cut_off = False
+        """Whether time was over during the last validation."""
+
+    def best_figure(self) -> float:
+        """Return the best validation's measure of `training.select_by`."""
+        progress, by_loss = self.trainer.progress, self.config.training.select_by == "loss"
+        return progress.best_loss if by_loss else progress.best_score
+
+    def state(self) -> RunState:
+        """Return the state to save in addition to weights and moments."""
+        settings = settings_of_run(self.config, self.data, self.trainer)
+        return RunState(self.trainer.progress, *settings)
+
+    def restore(self) -> RunState:
+        """Restore the newest good checkpoint, and return its state."""
+        self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
+        if self.newest is None:
+            raise UserError(f"{self.folder}: no good checkpoint to resume from")
+        before = self.state().restored(
+            progress_file(self.newest), read_progress(self.newest), default_settings()
+        )
+        trainer, average = self.trainer, self.trainer.updater.average
+        restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
+        if average is not None:
+            average.load(read_mean(self.newest, trainer.model))
+        trainer.progress = before.progress
+        # A signal ended the run here, and now a lower limit does.
+        if trainer.limit_reached() and not before.progress.ended:
+            before.progress.validation_pending = True
+        logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
+        return before
+
+    def warn_of_changes(self, before: RunState) -> None:
+        """Warn of each setting that has changed since the checkpoint."""
+        for change in self.state().changes(before):
+            logger.warning(f"{change}; the result will not equal an uninterrupted run bit for bit")
+            self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
+
+    def open_folder(self, yaml: str) -> None:
+        """Start to write."""
+        write_file(self.files.config, yaml.encode())
+        self.recorder.record_data(self.data)
+        self.recorder.start_log()
+        if self.newest is not None:
+            rename_newer(self.folder, self.newest, logger.warning)
+
+    def save_step_zero(self) -> None:
+        """Save the model of `init_from`, if there is one, as step 0, the first to be validated."""
+        if self.initial is not None:
+            self.trainer.progress.validation_pending = True
+            self.world.on_main(self.save)
+
+    def fit(self) -> None:
+        """Train, with everything recorded in the folder."""
+        is_main, progress = self.world.is_main, self.trainer.progress
+        lines = sum(len(valid.pairs) for valid in self.data.valid_sets.values())
+        logger.info(f"each validation translates {lines:,} lines")
+        self.recorder.open(progress, self.config.training, on_cpu=not self.compute.on_gpu)
+        try:
+            self.trainer.train(
+                self.recorder,
+                validate=lambda: self.validate_share(self.candidate(), self.world),
+                summarize=self.summarize,
+                save=self.save,
+                save_validation=self.save_validation,
+            )
+        except DivergenceError as error:
+            newest = newest_good(self.folder, logger.warning) if is_main else None
+            hint = f"continue from {newest} with resume=true" if newest else "no checkpoint yet"
+            raise UserError(f"{error}; {hint}") from error
+        finally:
+            self.recorder.close()
+
+    def candidate(self) -> Transformer:
+        """Return the model to validate, which may be the best: the trainer's, or its average."""
+        model, average = self.trainer.model, self.trainer.updater.average
+        return model if average is None else average.model
+
+    def validate_share(self, model: Transformer, world: World) -> list[SetShare]:
+        """Translate this process's share of the validation sets."""
+        show, trained = self.recorder.show_validation, self._trained(model)
+        return validate_share(
+            trained, self.config, self.data, self.compute, world, self.make_translator, show
+        )
+
+    def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
+        """Compute loss, perplexity and BLEU on the validation sets from all shares."""
+        metrics, self.cut_off = summarize(shares, self.config, self.data)
+        return metrics
+
+    def save(self) -> None:
+        """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
+        trainer, average = self.trainer, self.trainer.updater.average
+        self.files.finished.unlink(missing_ok=True)
+        self.newest = save_checkpoint(
+            self.folder,
+            trainer.progress.step,
+            self._trained(trainer.model),
+            trainer.optimizer,
+            self.state().to_json(),
+            None if average is None else average.weights,
+        )
+        self._remove_averaged()
+        # Where a signal stops a run is kept in addition, so that the mean of the last checkpoints
+        # is that of an uninterrupted run.
+        stopped = not trainer.progress.validation_pending
+        remove_old(self.folder, self.config.training.keep_checkpoints + stopped)
+
+    def save_validation(self, is_best: bool) -> None:
+        """Write the model if it is the best, and only then the progress that says so."""
+        assert self.newest is not None
+        best = self.files.best
+        if is_best:
+            # A folder that never held a model is the user's: save_model refuses to replace it.
+            if holds_model(best):
+                move_user_files_aside(best, logger.warning)
+            save_model(best, self._trained(self.candidate()))
+        save_validation(self.newest, self.state().to_json())
+
+    def finish(self) -> None:
+        """Average the last checkpoints (6.1), write the report, and log the next command."""
+        progress, averaged = self.trainer.progress, self.files.averaged
+        training = self.config.training
+        known_at_the_start = unfinished_dropout(training, training.max_steps)
+        if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
+            logger.warning(short)
+        mean, means = best_mean(
+            [] if self.cut_off else checkpoints(self.folder),
+            training,
+            lambda model: self.summarize(
+                [self.validate_share(model.to(self.compute.device), World())]
+            ),
+        )
+        finished = {"step": progress.step, "ended": progress.ended, "machine": processor_name()}
+        finished |= {"means": means}
+        if mean is not None:
+            self._remove_averaged()
+            # While a model still learns fast, its mean with earlier ones is worse.
+            rank, number, trained = mean
+            if progress.is_better(rank):
+                save_model(averaged, trained)
+                finished["averaged"] = number
+                logger.info(f"kept the mean of {number} as {averaged}")
+            else:
+                logger.info("no mean is better than the best checkpoint: none is kept")
+        write_file(self.files.finished, json.dumps(finished).encode())
+        self.report()
+
+    def write_missing_outputs(self) -> None:
+        """Average and report if a signal has prevented it at the end of training."""
+        if not self.world.is_main:
+            return
+        finished = self.files.read_finished()
+        if finished and self.recorder.is_reported():
+            logger.info(
+                f"nothing to do: {self.trainer.limit_reached()}; to train with other settings,"
+                " choose another run_dir"
+            )
+            return
+        self.recorder.start_log()
+        if finished:
+            self.report()
+        else:
+            self.finish()
+
+    def report(self) -> None:
+        """Write the report, and log the next command."""
+        if self.cut_off:
+            logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
+        else:
+            self.recorder.report(str(self.compute.device))
+        languages = self._trained(self.trainer.model).target_languages
+        logger.info(f"next: {translate_command(str(self.folder), languages)}")
+
+    def _remove_averaged(self) -> None:
+        """Remove the mean of an earlier end of this run, but no file of the user's."""
+        move_user_files_aside(self.files.averaged, logger.warning)
+        remove_folder(self.files.averaged)
+
+    def _trained(self, model: Transformer) -> TrainedModel:
+        languages = (self.config.data.source_language, self.config.data.target_language)
+        return TrainedModel(model, self.data.tokenizer, *languages)

@@ -1,1 +1,0 @@
-"""One run in its folder: prepare, train, validate, save, average."""

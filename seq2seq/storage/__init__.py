@@ -1,1 +1,0 @@
-"""Models and checkpoints on disk."""

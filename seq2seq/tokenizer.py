@@ -1,0 +1,427 @@
+"""Sub-word pieces (section 5.1): one SentencePiece model for both languages.
+
+The paper's vocabulary is a byte-pair encoding shared by source and target, of about 37,000 pieces
+for English-German. SentencePiece is this project's choice: text in, text out, nothing but the
+model file. Of a text whose characters are in the vocabulary, nothing but runs of spaces is lost.
+"""
+
+import io
+import os
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor, SentencePieceTrainer
+
+from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.settings import digested
+
+MAX_PIECES = 1_000_000
+"""The largest vocabulary that is read; parsing takes memory before anything can be checked."""
+
+MAX_PIECE = 1000
+"""Characters of a piece, and bytes that a normalization writes for one character; SentencePiece
+makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
+
+threads = os.cpu_count() or 1
+"""Of SentencePiece; one in each of several processes that encode."""
+
+FEW_TEXTS = 64
+"""Handled one by one: for a list, SentencePiece starts threads, even for one text."""
+
+PRIVATE = str.maketrans({"▁": "\U0010fffd", "▅": "\U0010fffc"})
+"""What stands for characters that SentencePiece reserves, in a vocabulary whose text has them."""
+
+Span: TypeAlias = tuple[int, int]
+"""Where a piece stands in its text: its first character, and the one after its last."""
+
+_VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
+_NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
+_CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
+
+
+@contextmanager
+def tokenizer_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of a tokenizer, from a file or folder of that path, into user errors."""
+    try:
+        yield
+    except (ValueError, RuntimeError, IndexError, UserError) as error:
+        known = isinstance(error, ValueError | UserError)
+        reason = str(error) if known else "a SentencePiece model can't be parsed"
+        raise UserError(
+            f"{path}: the tokenizer can't be read: {reason}; copy the folder again"
+        ) from None
+
+
+def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
+    """Parse a model with pieces of bounded length; ValueError or RuntimeError if it can't be."""
+    if not model_bytes:
+        raise ValueError("it is empty")
+    _check_sizes(model_bytes)
+    processor = SentencePieceProcessor(model_proto=model_bytes)
+    # A piece that is not UTF-8 is an error here rather than in a translation.
+    written = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    if max(map(len, [*written, processor.decode([processor.unk_id()])])) > MAX_PIECE:
+        raise ValueError(f"it has a piece of more than {MAX_PIECE:,} characters")
+    return processor
+
+
+def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
+    """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD."""
+    texts = readable(processor, texts)
+    if len(texts) <= FEW_TEXTS:
+        return [processor.encode(text, out_type=out_type) for text in texts]
+    return processor.encode(texts, out_type=out_type, num_threads=threads)
+
+
+def spans_with(processor: SentencePieceProcessor, text: str) -> list[Span]:
+    """Return the spans of the pieces of a text, with the spaces before them.
+
+    Of the pieces of one character, such as its bytes, the last has the character.
+    """
+    (text,) = readable(processor, [text])
+    spans: list[Span] = processor.encode(text, return_type="offset_mapping")["offsets"]
+    return spans
+
+
+def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Span]:
+    """Move spans from a normalized text to the text itself, as a whole in words that changed."""
+    if normalized == text:
+        return spans
+    words, originals = (re.findall(r"\w+|\W", either) for either in (normalized, text))
+    moved: list[Span] = []  # of each character, and of the end
+    end = 0
+    matcher = SequenceMatcher(None, words, originals, autojunk=False)
+    for tag, first, last, first_original, last_original in matcher.get_opcodes():
+        start, end = end, end + sum(map(len, originals[first_original:last_original]))
+        if tag == "equal":
+            moved += [(i, i + 1) for i in range(start, end)]
+        else:
+            moved += [(start, end)] * sum(map(len, words[first:last]))
+    moved.append((end, end))
+    return [(moved[i][0], moved[j - 1][1] if i < j else moved[i][0]) for i, j in spans]
+
+
+def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:
+    """Replace lone surrogates, and the characters of `PRIVATE` if the vocabulary has those."""
+    escapes = processor.piece_to_id(PRIVATE[ord("▁")]) != processor.unk_id()
+    whole = map(without_lone_surrogates, texts)
+    return [text.translate(PRIVATE) for text in whole] if escapes else list(whole)
+
+
+def _check_sizes(model_bytes: bytes) -> None:
+    """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
+    for count, (number, content) in enumerate(_fields(model_bytes), start=1):
+        if count > MAX_PIECES:
+            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+        if number in _NORMALIZERS:
+            for inner, table in _fields(content):
+                # The length of an index, the index, what is written for each match.
+                written = table[4 + int.from_bytes(table[:4], "little") :]
+                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % MAX_PIECE, written):
+                    raise ValueError(f"it writes more than {MAX_PIECE:,} bytes for a character")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the texts and messages within a message of Protocol Buffers, by their numbers."""
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        length = 0
+        if tag & 7 == _LENGTH_DELIMITED:
+            length, position = _read_varint(message, position)
+            yield tag >> 3, message[position : position + length]
+        elif tag & 7 == _VARINT:
+            _, position = _read_varint(message, position)
+        else:
+            raise ValueError("it can't be parsed")
+        position += length
+    if position > len(message):
+        raise ValueError("it is cut short")
+
+
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Read a Protocol Buffers varint; return it and the position after it."""
+    value = shift = 0
+    while shift < 64:
+        byte = content[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+    raise ValueError("it can't be parsed")
+
+
+def without_lone_surrogates(text: str) -> str:
+    """Replace each half of a surrogate pair that stands alone by U+FFFD."""
+    # UTF-16 joins the two halves of a pair, which UTF-8 can't encode either.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+PADDING_ID = 0
+UNKNOWN_ID = 1
+START_ID = 2
+END_ID = 3
+
+LONGEST_TRAINING_LINE = 4192
+"""Bytes; SentencePiece skips longer lines in its training."""
+
+TOKENIZER_FILE = "tokenizer.model"
+PAIR_FILES = ("source.model", "target.model", "vocabulary.json", "target_vocabulary.json")
+"""The files of a tokenizer with a SentencePiece model for each side, in imported models."""
+
+CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END_ID: "</s>"}
+_WRITTEN = str.maketrans({"\n": " "} | {private: chr(c) for c, private in PRIVATE.items()})
+_SAMPLE_SEED = 1
+_MIN_COVERAGE = 0.98  # SentencePiece's
+# Of sources with unknown characters.
+_NFKC = SentencePieceNormalizer(
+    rule_name="nmt_nfkc",
+    escape_whitespaces=False,
+    add_dummy_prefix=False,
+    remove_extra_whitespaces=True,
+)
+# Which nobody sees: soft hyphens, joiners, marks of direction, variants of emoji
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0020-\U000e007f]"
+)
+_SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
+
+
+@dataclass(kw_only=True)
+class TokenizerConfig:
+    """The options of the vocabulary; the default size is the paper's for English-German."""
+
+    vocab_size: int = digested(37000)
+    """Pieces of the shared vocabulary, the four control symbols included."""
+
+    byte_fallback: bool = digested(False)
+    """Spell a character that is not in the vocabulary as its UTF-8 bytes instead of <unk>."""
+
+    character_coverage: float = digested(1.0)
+    """Share of the training text's characters that must have a piece of their own."""
+
+    normalization: str = digested("identity")
+    """SentencePiece's normalization: identity, nmt_nfkc, nfkc, nmt_nfkc_cf or nfkc_cf. All but
+    identity make some references impossible, such as those with m² or full-width punctuation."""
+
+    max_training_sentences: int = digested(1_000_000)
+    """The most sentences, of both sides together, that the vocabulary is learned from; a random
+    sample of a larger corpus. SentencePiece needs up to 1.6 KB per sentence, the most for text
+    without spaces."""
+
+    sampling: float = digested(0.0)
+    """BPE-dropout (Provilkov et al. 2020): the share of merges skipped, at random, where training
+    text is encoded, again for each epoch; 0 means none, and 0.1 is their choice for both sides."""
+
+    def __post_init__(self) -> None:
+        names = ("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")
+        if self.normalization not in names:
+            raise UsageError(
+                f"data.tokenizer.normalization={self.normalization}: choose {', '.join(names)}"
+            )
+        key, smallest = "data.tokenizer", len(CONTROL_PIECES) + 1
+        check_number(f"{key}.vocab_size", self.vocab_size, at_least=smallest, at_most=MAX_PIECES)
+        coverage = self.character_coverage
+        check_number(f"{key}.character_coverage", coverage, at_least=_MIN_COVERAGE, at_most=1)
+        check_number(f"{key}.max_training_sentences", self.max_training_sentences, at_least=1)
+        check_number(f"{key}.sampling", self.sampling, at_least=0, below=1)
+
+
+class Tokenizer:
+    """Converts text to token ids and back; source and target share one vocabulary.
+
+    No text encodes to a control symbol: ``<s>``, ``</s>``, ``<pad>`` and ``<unk>`` typed in a
+    sentence are spelled with ordinary pieces. A lone surrogate reads as U+FFFD. ``controls`` has
+    the ids of further control symbols, such as ``>>de<<`` and ``<bt>``, which may stand before a
+    source.
+    """
+
+    options: Mapping[str, Any] | None = None
+    """What is saved beside its files; None if nothing is."""
+    max_source_tokens: int | None = None
+    """The longest source that the model was made for, `</s>` counted; None for any length."""
+
+    def __init__(self, model_bytes: bytes) -> None:
+        """See `tokenizer_errors` for bytes that are not a model of this project."""
+        self.model_bytes = model_bytes
+        self._processor = processor = read_processor(model_bytes)
+        self._dropout: Any = None
+        for token_id, piece in CONTROL_PIECES.items():
+            # An ordinary piece of that name would match typed text.
+            special = processor.is_unknown if token_id == UNKNOWN_ID else processor.is_control
+            if processor.id_to_piece(token_id) != piece or not special(token_id):
+                raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
+        self.vocab_size: int = processor.get_piece_size()
+        self.source_vocab_size = self.vocab_size
+        self._pieces = [processor.id_to_piece(token_id) for token_id in range(self.vocab_size)]
+        self.controls: Mapping[str, int] = {
+            piece: token_id
+            for token_id, piece in enumerate(self._pieces)
+            if processor.is_control(token_id) and token_id not in CONTROL_PIECES
+        }
+
+    @classmethod
+    def train(
+        cls,
+        sentences: Iterable[str],
+        config: TokenizerConfig,
+        log: Callable[[str], None] = lambda message: None,
+        controls: Sequence[str] = (),
+    ) -> "Tokenizer":
+        """Learn a byte-pair encoding, in bounded memory; the same sentences give the same bytes."""
+        sample, too_long = _sample(sentences, config.max_training_sentences, log)
+        if too_long:
+            log(
+                f"the tokenizer's training skipped {too_long:,} lines over"
+                f" {LONGEST_TRAINING_LINE:,} bytes"
+            )
+        if not any(map(str.strip, sample)):
+            raise UserError("no text to train the tokenizer on; check the training data")
+        model = io.BytesIO()
+        # Popped, so that no sentence is in memory both here and in SentencePiece. Not by a Python
+        # function: SentencePiece would swallow the exception that a signal raises in it.
+        escaped = (without_lone_surrogates(t).translate(PRIVATE) for t in reversed(sample))
+        reversed_sample: list[str | None] = [None, *escaped]
+        sample.clear()
+        # Without any, the model's bytes stay the same as in earlier versions.
+        further: dict[str, Any] = {"control_symbols": list(controls)} if controls else {}
+        try:
+            SentencePieceTrainer.train(
+                sentence_iterator=iter(reversed_sample.pop, None),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=config.vocab_size,
+                byte_fallback=config.byte_fallback,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization,
+                max_sentence_length=LONGEST_TRAINING_LINE,
+                pad_id=PADDING_ID,
+                unk_id=UNKNOWN_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                pad_piece=CONTROL_PIECES[PADDING_ID],
+                unk_piece=CONTROL_PIECES[UNKNOWN_ID],
+                bos_piece=CONTROL_PIECES[START_ID],
+                eos_piece=CONTROL_PIECES[END_ID],
+                minloglevel=_SILENT,
+                **further,
+            )
+        except RuntimeError as error:
+            raise UserError(_explain(str(error), config)) from None
+        return cls(model.getvalue())
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each source, without start and end symbols; a blank text has none.
+
+        A source with unknown pieces is read in its NFKC form if that has fewer of them.
+        """
+        encoded = self.encode_target(texts)
+        for i, ids in enumerate(encoded):
+            if UNKNOWN_ID in ids:
+                text = _NFKC.normalize(without_lone_surrogates(texts[i]))
+                forms = ids, *self.encode_target([text])
+                encoded[i] = min(forms, key=lambda ids: ids.count(UNKNOWN_ID))
+        return encoded
+
+    def encode_sampled(self, texts: list[str], rate: float, seed: int) -> list[list[int]]:
+        """Encode with BPE-dropout (Provilkov et al. 2020); texts, rate and seed determine the ids.
+
+        In contrast to the paper's algorithm, a merge that was skipped is not tried again, so that
+        the same rate makes more pieces.
+        """
+        if self._dropout is None:
+            sampling = import_module("seq2seq.zoo.bpe_dropout")
+            self._dropout = sampling.BpeDropout(self._processor)
+        normalized = self._processor.normalize(readable(self._processor, texts))
+        sampled: list[list[int]] = self._dropout.encode(normalized, rate, seed)
+        return sampled
+
+    def encode_source(self, texts: list[str]) -> list[list[int]]:
+        """Encode sources without the characters that no reader sees and the vocabulary lacks."""
+        return self.encode([self._without_unseen(text) for text in texts])
+
+    def _without_unseen(self, text: str) -> str:
+        return _UNSEEN.sub(lambda found: found[0] if self._knows(found[0]) else "", text)
+
+    def _knows(self, source: str) -> bool:
+        return UNKNOWN_ID not in self.encode_target([source])[0]
+
+    def encode_target(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text as a translation, without start and end symbols."""
+        return encode_with(self._processor, texts, int)
+
+    def source_spans(self, text: str) -> Sequence[Span]:
+        """Return where each of the pieces that `encode_source` makes of a source stands in it."""
+        read = self._without_unseen(text)
+        if self.encode([read]) != self.encode_target([read]):
+            read = _NFKC.normalize(without_lone_surrogates(read))
+        return move_spans(self.target_spans(read), read, text)
+
+    def target_spans(self, text: str) -> Sequence[Span]:
+        """Return where each of the pieces that `encode_target` makes of a text stands in it."""
+        return spans_with(self._processor, text)
+
+    def decode(self, token_ids: list[list[int]]) -> list[str]:
+        """Return the text of each list of ids, one line each, without control symbols."""
+        texts = (self._processor.decode(ids) if ids else "" for ids in token_ids)
+        return [text.translate(_WRITTEN) for text in texts]
+
+    def pieces(self, token_ids: list[int]) -> list[str]:
+        """Return the piece of each id, control symbols included."""
+        return [self._pieces[token_id] for token_id in token_ids]
+
+    def source_pieces(self, token_ids: list[int]) -> list[str]:
+        """Return the piece of each id of a source."""
+        return self.pieces(token_ids)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files of a model folder that hold the tokenizer."""
+        return {TOKENIZER_FILE: self.model_bytes}
+
+
+def _sample(
+    sentences: Iterable[str], size: int, log: Callable[[str], None]
+) -> tuple[list[str], int]:
+    """Draw at most ``size`` sentences uniformly, and count those that are too long."""
+    generator = random.Random(_SAMPLE_SEED)
+    sample: list[str] = []
+    seen = too_long = 0
+    for sentence in sentences:
+        # A character has at most four bytes, so that most lines need no encoding to be measured.
+        if 4 * len(sentence) > LONGEST_TRAINING_LINE and (
+            len(sentence.encode(errors="replace")) > LONGEST_TRAINING_LINE
+        ):
+            too_long += 1
+            continue
+        seen += 1
+        if len(sample) < size:
+            sample.append(sentence)
+        elif (index := generator.randrange(seen)) < size:
+            sample[index] = sentence
+    if seen > size:
+        log(f"the tokenizer learns from a sample of {size:,} of {seen:,} sentences")
+    return sample, too_long
+
+
+def _explain(message: str, config: TokenizerConfig) -> str:
+    """Explain an error of SentencePiece and its remedy."""
+    setting = f"data.tokenizer.vocab_size={config.vocab_size}"
+    if largest := re.search(r"set it to a value <= (\d+)", message):
+        return (
+            f"{setting}: the training text is too small for that many pieces;"
+            f" the largest possible number is {largest[1]}"
+        )
+    if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"{setting}: the characters of the training text alone need {smallest[1]} pieces;"
+            " raise it, or lower data.tokenizer.character_coverage (0.9995 is usual for Chinese"
+            " and Japanese)"
+        )
+    return f"{setting}: SentencePiece refused to train: {message.splitlines()[0]}"

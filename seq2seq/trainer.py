@@ -1,0 +1,403 @@
+"""The training loop (section 5): when to update, save and validate, until the end."""
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+
+from msgspec import Meta
+
+from seq2seq.batches import Batching
+from seq2seq.device import Compute
+from seq2seq.encoded import Rows
+from seq2seq.errors import UserError
+from seq2seq.files import parse_json
+from seq2seq.preparation import PreparedData
+from seq2seq.processes import StopSignals, World
+from seq2seq.settings import Setting
+from seq2seq.train import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
+from seq2seq.transformer import Transformer
+
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+NonNegativeFloat = Annotated[float, Meta(ge=0)]
+
+
+@dataclass
+class Progress:
+    """The state of training in addition to model and optimizer."""
+
+    step: NonNegativeInt = 0
+    """Updates done."""
+    epoch: NonNegativeInt = 0
+    batch: NonNegativeInt = 0
+    """Micro-batches of this epoch that are done."""
+    seconds: NonNegativeFloat = 0.0
+    """Time spent, validation included."""
+    validated_step: NonNegativeInt = 0
+    """The updates done when the last validation was."""
+    validated_seconds: NonNegativeFloat = 0.0
+    """The time spent when the last validation was done."""
+    best_score: float = -1.0
+    """Of the best validation, its rounded BLEU or chrF, whichever selects; 0 if the loss does."""
+    best_loss: float = 0.0
+    best_step: NonNegativeInt = 0
+    validations_without_improvement: int = 0
+    """Validations since the best one."""
+    validation_pending: bool = False
+    """Whether this step is saved, and still to be validated."""
+    unrecorded: StepMetrics = field(default_factory=StepMetrics)
+    """The updates since the last record."""
+    changes: list[str] = field(default_factory=list)
+    """Settings that changed when the run was resumed, one line each."""
+    ended: str = ""
+    """The reason for the end; empty until then."""
+
+    def is_better(self, rank: tuple[float, float]) -> bool:
+        """Return whether a validation of this rank is better than the best one."""
+        return rank > (self.best_score, -self.best_loss)
+
+    def record_rank(self, rank: tuple[float, float]) -> bool:
+        """Record the rank of a validation, and return whether it is the best so far."""
+        if self.is_better(rank):
+            self.best_score, self.best_loss, self.best_step = rank[0], -rank[1], self.step
+            self.validations_without_improvement = 0
+            return True
+        self.validations_without_improvement += 1
+        return False
+
+
+FORMAT = 2
+
+# How to keep those settings of a checkpoint that are not keys of the configuration.
+_HINTS = {
+    "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
+    "micro_batches": " (it follows from training.micro_batch_tokens and the number of processes)",
+}
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that is saved in addition to weights and moments, so that a run can be resumed."""
+
+    progress: Progress
+    fixed: dict[str, Setting]
+    """Settings that a resumed run must share: text, seed, batches, model."""
+    changeable: dict[str, Setting]
+    """Settings that may change, but then the result differs from that of an uninterrupted run."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def restored(
+        self, path: Path, saved: dict[str, Any], defaults: Mapping[str, Setting]
+    ) -> "RunState":
+        """Return a saved state, if this one may resume from it.
+
+        Settings that it doesn't name, because an earlier version wrote it, had their defaults.
+        """
+        if saved.get("format") != FORMAT:
+            written = repr(saved.get("format"))[:100]
+            raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
+        content = {name: value for name, value in saved.items() if name != "format"}
+        before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
+        for name in self.fixed.keys() & defaults.keys():
+            before.fixed.setdefault(name, defaults[name])
+        for name in self.changeable.keys() & defaults.keys():
+            before.changeable.setdefault(name, defaults[name])
+        for name in {**self.fixed, **before.fixed}:
+            then, now = before.fixed.get(name), self.fixed.get(name)
+            if then != now:
+                raise UserError(
+                    f"{path}: was trained with {name[:100]}={repr(then)[:100]}, now {now!r}:"
+                    " resume with what it was trained with, or start a new run_dir"
+                    f"{_HINTS.get(name, '')}"
+                )
+        return before
+
+    def changes(self, before: "RunState") -> list[str]:
+        """Describe each changed setting in one line."""
+        return [
+            f"{name}: {before.changeable.get(name)} before, {now} now"
+            for name, now in self.changeable.items()
+            if before.changeable.get(name) != now
+        ]
+
+
+Metrics: TypeAlias = Mapping[str, float]
+T = TypeVar("T")
+
+
+class Recorder:
+    """Records a run from its start to its end, in the main process; this class records nothing.
+
+    It must not raise.
+    """
+
+    def start_log(self) -> None:
+        """Called when the run folder may be written to."""
+
+    def record_data(self, data: PreparedData) -> None:
+        """Called before training."""
+
+    def open(self, progress: Progress, config: TrainingConfig, *, on_cpu: bool = False) -> None:
+        """Called before training, which goes on from this progress."""
+
+    def show_progress(self, progress: Progress) -> None:
+        """Called after each update, before its metrics are recorded."""
+
+    def show_validation(self, done: int, lines: int) -> None:
+        """Called after each batch that a validation translates."""
+
+    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
+        """Called every `log_steps` updates, and before each validation."""
+
+    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
+        """Called after each validation."""
+
+    def close(self) -> None:
+        """Called after training."""
+
+    def report(self, device: str) -> None:
+        """Called once the models of a finished run are saved."""
+
+    def is_reported(self) -> bool:
+        """Return whether a finished run needs no further report."""
+        return True
+
+
+def describe_validation(metrics: Metrics) -> str:
+    """Describe the metrics of a validation."""
+    described = (
+        f"validation loss {metrics['valid/loss']:.3f}, perplexity"
+        f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
+    )
+    if "valid/chrf" in metrics:
+        described += f", chrF {metrics['valid/chrf']:.2f}"
+    others = [
+        f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
+    ]
+    return f"{described} ({', '.join(others)})" if others else described
+
+
+def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
+    """Return what is known of the BLEU of each validation set, and of their mean, by name."""
+    return {set_name(name): known for name, known in metrics.items() if name.endswith("/bleu")}
+
+
+def set_name(metric: str) -> str:
+    """Return the validation set of `valid/bleu` or `valid/NAME/bleu`."""
+    first, *middle, _ = metric.split("/")
+    return middle[0] if middle else first
+
+
+Save = Callable[[], None]
+SaveValidation = Callable[[bool], None]
+
+
+class Trainer:
+    """Trains a model until a limit of the configuration or a signal ends it.
+
+    The batching's budgets are for a micro-batch. Dropout's masks are a function of the seed, the
+    step and the micro-batch. By default, the forms are plain. Each process of the world has a
+    trainer like this one.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        batching: Batching,
+        config: TrainingConfig,
+        *,
+        compute: Compute,
+        seed: int,
+        world: World | None = None,
+        forms: Forms | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.model = model
+        self.batching = batching
+        self.config = config
+        self.compute = compute
+        self.forms = forms or Forms()
+        self.world = world or World()
+        self.clock = clock
+        self.updater = Updater(
+            model, batching, config, compute, seed, self.world, self.forms, clock
+        )
+        self.optimizer = self.updater.optimizer
+        self.micro_batches = config.micro_batches(self.world.size)
+        self.progress = Progress()
+        self.signals = StopSignals(second_ends=self.world.size == 1)
+        self.signal: int | None = None
+        """A signal received by any of the processes."""
+
+    def train(
+        self,
+        recorder: Recorder,
+        *,
+        validate: Callable[[], T],
+        summarize: Callable[[list[T]], Metrics],
+        save: Save,
+        save_validation: SaveValidation,
+    ) -> None:
+        """Train from `progress` until a limit or a signal; all updates are saved then.
+
+        A checkpoint is written (`save`) before it is validated: if the validation fails, no update
+        is lost, and the resumed run begins with it. Each process validates its share, and the main
+        one summarizes what all have found. `save_validation` adds the progress afterwards; its
+        argument is whether the model is the best so far. The recorder must not raise.
+        """
+        progress = self.progress
+        progress.ended = ""  # a finished run may be resumed with higher limits
+        self.started = self.clock() - progress.seconds
+        with self.signals, closing(self.steps()) as steps:
+            while not (progress.ended or self.signal):
+                if not progress.validation_pending:  # a resumed run may begin with a validation
+                    self.start_update(next(steps))
+                    self._agree()
+                    progress.validation_pending = self._checkpoint_is_due()
+                    self._record(recorder)
+                    if progress.validation_pending or self.signal:
+                        self.world.on_main(save)
+                if progress.validation_pending and not self.signal:
+                    self._validate(recorder, validate, summarize, save_validation)
+
+    def _record(self, recorder: Recorder) -> None:
+        """Show the progress, and record the metrics every `log_steps` and before a checkpoint."""
+        progress = self.progress
+        log = progress.validation_pending or progress.step % self.config.log_steps == 0
+        leave = 0 if log or self.signal else self.updater.max_in_flight
+        for metrics in self.read_updates(leave):
+            progress.unrecorded.add(metrics)
+        recorder.show_progress(progress)
+        if log:
+            recorder.record_metrics(progress, progress.unrecorded.summary())
+            progress.unrecorded = StepMetrics()
+
+    def _validate(
+        self,
+        recorder: Recorder,
+        validate: Callable[[], T],
+        summarize: Callable[[list[T]], Metrics],
+        save_validation: SaveValidation,
+    ) -> None:
+        """Validate, unless a signal comes first, which leaves the validation pending."""
+        found = self.world.gather_objects(self.signals.interruptible(validate))
+        shares = [share for share in found if share is not None]
+        if len(shares) < len(found):
+            self._agree()
+            return
+        metrics = self.world.on_main(lambda: summarize(shares))
+        self._agree()
+        progress = self.progress
+        progress.validation_pending = False
+        progress.validated_step, progress.validated_seconds = progress.step, progress.seconds
+        is_best = progress.record_rank(self.config.rank(metrics))
+        progress.ended = self.limit_reached()
+        self.world.on_main(partial(save_validation, is_best))
+        recorder.record_validation(progress, metrics, is_best=is_best)
+        self._agree()
+
+    def _checkpoint_is_due(self) -> bool:
+        """Return whether to save and validate after this step: by count, by time, or at the end."""
+        progress, config = self.progress, self.config
+        steps, minutes = config.checkpoint_steps, config.checkpoint_minutes
+        by_steps = steps is not None and progress.step - progress.validated_step >= steps
+        since = progress.seconds - progress.validated_seconds
+        by_clock = minutes is not None and since >= 60 * minutes
+        return by_steps or by_clock or self.limit_reached() != ""
+
+    def limit_reached(self) -> str:
+        """Describe the limit that is reached, or return the empty string."""
+        progress, config = self.progress, self.config
+        if config.max_steps is not None and progress.step >= config.max_steps:
+            return f"at step {progress.step:,} of {config.max_steps:,}"
+        if config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes:
+            return f"{progress.seconds / 60:.1f} of {config.max_minutes:g} minutes are over"
+        without_improvement = progress.validations_without_improvement
+        if config.patience is not None and without_improvement >= config.patience:
+            return f"{without_improvement} validations without a better one"
+        return ""
+
+    def _agree(self) -> None:
+        """Agree with all processes on time and signals."""
+        seconds = self.clock() - self.started
+        self.progress.seconds, self.signal = self.world.agree(seconds, self.signals.received)
+
+    def steps(self) -> Generator["ReadyStep"]:
+        """Yield steps, starting from the progress; the next one is made ahead, in a thread."""
+        progress = self.progress
+        # From the last one on: the corpus makes no more epochs, the thread ends, then the stream.
+        with (
+            closing(self._stream(progress.epoch, progress.batch)) as stream,
+            ThreadPoolExecutor(1) as thread,
+            closing(self.batching.corpus),
+        ):
+            following = thread.submit(self._make_step, stream)
+            while True:
+                requested = self.clock()
+                step = following.result()
+                waited = self.clock() - requested
+                following = thread.submit(self._make_step, stream)
+                yield step._replace(waited=waited)
+
+    def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
+        micro_batches, epochs, positions = zip(*islice(stream, self.micro_batches), strict=True)
+        return ReadyStep(self.updater.collate(micro_batches), epochs[-1], positions[-1])
+
+    def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
+        """Yield all micro-batches from a position on, each with its epoch and the next position."""
+        # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
+        with ThreadPoolExecutor(1) as thread:
+            following = thread.submit(self.batching.epoch, epoch)
+            while True:
+                batches = following.result()
+                following = thread.submit(self.batching.epoch, epoch + 1)
+                for number in range(position, len(batches)):
+                    yield batches[number], epoch, number + 1
+                epoch, position = epoch + 1, 0
+
+    def update(self, micro_batches: Sequence[Rows]) -> StepMetrics:
+        """Do one update with the micro-batches of a step, and wait for its metrics."""
+        progress = self.progress
+        batches = self.updater.collate(micro_batches)
+        self.start_update(ReadyStep(batches, progress.epoch, progress.batch))
+        return self.read_updates()[-1]
+
+    def start_update(self, step: "ReadyStep") -> None:
+        """Start one update."""
+        progress = self.progress
+        progress.epoch, progress.batch = step.epoch, step.batch
+        where = f"epoch {step.epoch + 1}, up to micro-batch {step.batch}"
+        self.updater.start(step.batches, progress.step + 1, where, step.waited)
+        progress.step += 1
+
+    def read_updates(self, leave: int = 0) -> list[StepMetrics]:
+        """Read the metrics of all updates that were started but the last `leave`."""
+        try:
+            return self.updater.read(leave)
+        except DivergenceError as error:
+            self.progress.step = error.step - 1
+            raise
+
+    def fit_memory(self) -> None:
+        """Find how much of a step is computed at once: see `Updater.fit_memory`."""
+        self.updater.fit_memory(self.batching.epoch(self.progress.epoch))
+
+
+class ReadyStep(NamedTuple):
+    """The batches of a step, and where it ends in the data."""
+
+    batches: StepBatches
+    epoch: int
+    batch: int
+    """Micro-batches of this epoch up to its end."""
+    waited: float = 0.0
+    """Seconds that the training waited for it."""

@@ -1,1 +1,0 @@
-"""Training (section 5): loss, optimizer and schedule, the loop, and what it records."""

@@ -1,0 +1,156 @@
+"""The validation of a run: every set, translated as the configuration says."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import torch
+from sacrebleu import CHRF
+from torch.nn import functional as F
+
+from seq2seq.batches import Batching
+from seq2seq.config import Config
+from seq2seq.device import Compute, oom_as_user_error
+from seq2seq.encoded import EncodedCorpus
+from seq2seq.model_folder import TrainedModel
+from seq2seq.preparation import PreparedData
+from seq2seq.processes import World
+from seq2seq.score import ScoreConfig, bleu
+from seq2seq.search import SearchConfig
+from seq2seq.tokenizer import PADDING_ID
+from seq2seq.transformer import Transformer
+
+logger = logging.getLogger("seq2seq")
+
+_BATCH_TOKENS = 2048
+# Of training.max_minutes: the outputs of a model that doesn't end them take long.
+_MAX_SHARE = 0.1
+
+
+class _TimeOverError(Exception):
+    """A validation has taken its share of `training.max_minutes`."""
+
+
+@torch.inference_mode()
+def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -> float:
+    """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
+    tokens = max(_BATCH_TOKENS, *corpus.longest)
+    batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)
+    total, count = 0.0, 0
+    for indices in batching.in_order():
+        batch = batching.collate(indices).to(compute.device)
+        with compute.autocast():
+            logits = model(batch.source, batch.target_input)
+        total += F.cross_entropy(
+            logits.float().flatten(0, 1),
+            batch.target_output.flatten(),
+            ignore_index=PADDING_ID,
+            reduction="sum",
+        ).item()
+        count += int((batch.target_output != PADDING_ID).sum())
+    return total / count
+
+
+class LineTranslator(Protocol):
+    """What validates a model."""
+
+    def translate(
+        self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]
+    ) -> list[str]:
+        """See `PlainTranslator.translate`."""
+
+
+MakeTranslator: TypeAlias = Callable[[TrainedModel, Compute, SearchConfig], LineTranslator]
+
+
+class SetShare(NamedTuple):
+    """What one of n processes finds on a validation set."""
+
+    outputs: list[str] | None
+    """Of every n-th line; None if time was over."""
+    loss: float
+    """Of all pairs, which takes little time; NaN but in the main process."""
+
+
+def validate_share(
+    trained: TrainedModel,
+    config: Config,
+    data: PreparedData,
+    compute: Compute,
+    world: World,
+    make_translator: MakeTranslator,
+    show: Callable[[int, int], None] = lambda done, lines: None,
+) -> list[SetShare]:
+    """Translate this process's lines of all validation sets.
+
+    After each batch of a set, `show` is called with the lines that are translated, and all.
+    """
+    limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
+    end = time.monotonic() + 60 * limit
+
+    def watch(done: int, lines: int) -> None:
+        show(done * world.size, lines * world.size)
+        if time.monotonic() > end and done < lines:
+            raise _TimeOverError(f"{done:,} of {lines:,} lines")
+
+    found = []
+    with oom_as_user_error():
+        # In float32 on a CPU, where no output then depends on the batch.
+        precise = compute if compute.on_gpu else Compute(compute.device)
+        translator = make_translator(trained, precise, config.search)
+        for valid in data.valid_sets.values():
+            language = valid.split.target_language
+            sources = [pair.source for pair in valid.pairs[world.rank :: world.size]]
+            outputs = None
+            try:
+                outputs = translator.translate(sources, to=language, on_batch=watch)
+            except _TimeOverError as over:
+                logger.warning(
+                    f"{over} were translated in {limit:.2g} minutes, a tenth of"
+                    " training.max_minutes: this validation is cut off, and its BLEU counts as 0"
+                )
+            loss = (
+                cross_entropy(trained.model, valid.corpus, compute) if world.is_main else math.nan
+            )
+            found.append(SetShare(outputs, loss))
+    return found
+
+
+def summarize(
+    shares: Sequence[list[SetShare]], config: Config, data: PreparedData
+) -> tuple[dict[str, float], bool]:
+    """Compute loss and BLEU on all validation sets from what each process has found.
+
+    Returns the metrics by the names under which they are recorded, and whether time was over before
+    all was translated, so that BLEU and chrF count as 0.
+    """
+    found, cut_off = {}, False
+    scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
+    for i, (name, valid) in enumerate(data.valid_sets.items()):
+        # Without label smoothing, per target token; against the untouched references.
+        loss = shares[0][i].loss
+        references, outputs = [pair.target for pair in valid.pairs], [""] * len(valid.pairs)
+        if any(share[i].outputs is None for share in shares):
+            cut_off = True
+        else:
+            for rank, share in enumerate(shares):
+                outputs[rank :: len(shares)] = share[i].outputs or []
+        metrics = {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
+            "bleu": bleu(outputs, [references], scoring).value,
+        }
+        if config.training.select_by == "chrf":
+            metrics["chrf"] = CHRF().corpus_score(outputs, [references]).score
+        found["valid" if name == "valid" else f"valid/{name}"] = metrics
+    if len(found) > 1:
+        found["valid/mean"] = {
+            key: sum(metrics[key] for metrics in found.values()) / len(found)
+            for key in found["valid"]
+            if key != "perplexity"
+        }
+    return {
+        f"{name}/{key}": value for name, metrics in found.items() for key, value in metrics.items()
+    }, cut_off
