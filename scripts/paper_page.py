@@ -1,4 +1,4 @@
-"""Run seq2seq/model/README.md, and write its outputs, the lines of its links and its pictures.
+"""Run seq2seq/paper/README.md, and write its outputs, the lines of its links and its pictures.
 
 python scripts/paper_page.py needs the run of `bash scripts/quickstart.sh` in runs/quickstart.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot as plt
 
-PAGE = Path(__file__).resolve().parents[1] / "seq2seq" / "model" / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "seq2seq" / "paper" / "README.md"
 BLOCK = re.compile(
     r"```python\n(?P<code>.*?)```\n(\n```text(?P<varies>.*?)\n(?P<output>.*?)```\n)?", re.S
 )

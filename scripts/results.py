@@ -20,7 +20,7 @@ from statistics import mean
 from types import FrameType
 from typing import Any
 
-from seq2seq.fidelity.table3 import ROWS
+from scripts.table3 import ROWS
 from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
 from seq2seq.model_folder import read_search
@@ -117,7 +117,7 @@ def table_3(runs: Path, corpora: Path, overrides: list[str]) -> str:
             words += [f"run_dir={run}", "resume=auto", *overrides]
             seq2seq("train", *words, CORPORA=str(corpora.absolute()))
             folders.append(str(run))
-    return seq2seq("table3", *folders)
+    return seq2seq("runs", *folders)
 
 
 def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) -> None:

@@ -49,3 +49,14 @@ def settings(config: Any, kind: Kind, prefix: str = "") -> Iterator[tuple[str, A
             yield prefix + item.name, getattr(value, "value", value)
         elif is_dataclass(value):
             yield from settings(value, kind, f"{prefix}{item.name}.")
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested dictionaries by their dotted keys; enumerations by value."""
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            values |= flat(value, f"{prefix}{key}.")
+        else:
+            values[prefix + key] = getattr(value, "value", value)
+    return values

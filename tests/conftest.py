@@ -49,7 +49,6 @@ INTEGRATION = (
     "decoding/test_ctranslate2_engine.py",
     "decoding/test_static_search.py",
     "faults",
-    "fidelity",
     "interop",
     "reporting/test_card.py",
     "reporting/test_corrupt_runs.py",

@@ -1,6 +1,7 @@
 """Every choice in conf/ composes into a typed configuration, and that into a model."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from typing import cast
@@ -10,15 +11,35 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from scripts.table3 import ROWS, PaperRow, Setting
 from seq2seq.cli.hydra import GROUPS, choices, register, resource_folder
 from seq2seq.config import Config
-from seq2seq.fidelity.table3 import BASE, ROWS, PaperRow, changed, table_settings
 from seq2seq.model_folder import new_transformer
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
 from seq2seq.train import TrainingConfig
 from seq2seq.zoo.modern import modern_choices
 from tests.models import ALL_MODERN
+
+
+def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[str, Setting]:
+    derived = config.d_model // config.num_heads
+    names = ("num_layers", "d_model", "d_ff", "num_heads", "dropout")
+    return {
+        **{name: getattr(config, name) for name in names},
+        "d_k": None if config.key_width == derived else config.key_width,
+        "d_v": None if config.value_width == derived else config.value_width,
+        "label_smoothing": label_smoothing,
+        "positions": config.positions.value,
+    }
+
+
+BASE = table_settings(TransformerConfig(), TrainingConfig.label_smoothing)
+
+
+def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
+    return {name: value for name, value in settings.items() if value != base[name]}
+
 
 TABLE_3 = {row.name: row for row in ROWS}
 

@@ -30,13 +30,13 @@ READMES = [
     CHECKOUT / "data" / "everyday" / "README.md",
     CHECKOUT / "scripts" / "README.md",
     CHECKOUT / "scripts" / "benchmarks" / "README.md",
-    PACKAGE / "model" / "README.md",
+    PACKAGE / "paper" / "README.md",
     PACKAGE / "serving" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",
     PACKAGE / "documents" / "README.md",
     PACKAGE / "interop" / "README.md",
-    PACKAGE / "fidelity" / "README.md",
+    PACKAGE / "paper" / "FIDELITY.md",
 ]
 each_readme = pytest.mark.parametrize(
     "readme", READMES, ids=lambda path: str(path.relative_to(CHECKOUT))

@@ -34,8 +34,8 @@ from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 from seq2seq.corpus import DataConfig, SplitConfig
 from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.fast.training import FastForms
-from seq2seq.fidelity.results import step_flops
 from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
+from seq2seq.paper.cost import step_flops
 from seq2seq.preparation import TRAIN_FILE, prepare
 from seq2seq.tokenizer import TokenizerConfig
 from seq2seq.train import Forms

@@ -10,12 +10,9 @@ from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
     from seq2seq.config import Config
-    from seq2seq.fidelity.detail import Subject
 
 
 EXAMPLES = """\
-Details are measured on the running model, trainer or search.
-
 examples:
   seq2seq fidelity                                the base model and the paper's recipe
   seq2seq fidelity experiment=paper/big_en_de variant=tensor2tensor
@@ -27,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq fidelity`."""
     parser.add_argument("--model", metavar="RUN", help="run folder of a trained model")
     parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if a detail differs")
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -37,38 +33,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; with --strict, return 1 if a detail differs from both."""
-    from seq2seq.fidelity.detail import Subject, new_model
-    from seq2seq.fidelity.report import DETAILS, MODEL_DETAILS, as_text, examine
+    """Print the comparison; return 0."""
+    from seq2seq.paper.details import as_text, compare
 
     for word in arguments.overrides:
         if Path(word).is_dir():
             raise UsageError(f"{word}: to examine a run, write --model {word}")
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
+    model_alone = False
     if arguments.model:
-        subject = _trained(Path(arguments.model))
+        config, model_alone = _trained(Path(arguments.model))
     else:
         config = compose_config(arguments.overrides)
-        subject = Subject(
-            model=new_model(config.model),
-            vocab_size=config.data.tokenizer.vocab_size,
-            training=config.training,
-            search=config.search,
-            data=config.data,
-        )
-    imported = bool(arguments.model) and subject.run is None
-    rows = examine(subject, MODEL_DETAILS if imported else DETAILS)
+    rows = compare(config, model_alone=model_alone)
     if arguments.json:
         print_json(list(map(asdict, rows)))
     else:
         print(as_text(rows))
-    if imported:
+    if model_alone:
         report(
             f"{arguments.model} has no config.yaml: its training is not known, only the"
             " model was examined"
         )
-    return int(arguments.strict and any(row.verdict == "differs" for row in rows))
+    return 0
 
 
 def compose_config(overrides: list[str]) -> "Config":
@@ -92,15 +80,16 @@ def compose_config(overrides: list[str]) -> "Config":
         raise UsageError(explain(error)) from error
 
 
-def _trained(run: Path) -> "Subject":
+def _trained(run: Path) -> "tuple[Config, bool]":
+    """Return the configuration of a model, and whether its training is not known."""
     from seq2seq.config import Config
     from seq2seq.model_folder import load_model
-    from seq2seq.reporting.report import make_subject
+    from seq2seq.reporting.report import as_trained
     from seq2seq.run_folder import find_model, read_config
 
     folder = find_model(run)
     trained = load_model(folder)
     if folder != run or (run / "config.yaml").exists():
-        return make_subject(trained, read_config(run), run)
+        return as_trained(trained, read_config(run)), False
     # A model folder by itself, such as an imported one, has no training configuration.
-    return make_subject(trained, Config(), None)
+    return as_trained(trained, Config()), True

@@ -27,7 +27,6 @@ _COMMANDS = {
     "report": "show what a run did on one page: scores, curves, samples",
     "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
     "fidelity": "compare a model with the paper, detail by detail",
-    "table3": "compare runs with the rows of the paper's Table 3",
     "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
     "import": "convert a model trained with Marian, such as OPUS-MT's, to a model folder",
     "average": "average the weights of several checkpoints",

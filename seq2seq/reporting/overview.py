@@ -9,8 +9,9 @@ from typing import Any
 from seq2seq.config import Config
 from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
-from seq2seq.reporting.record import PLACES, flat, newest_progress
+from seq2seq.reporting.record import PLACES, newest_progress
 from seq2seq.run_folder import read_config
+from seq2seq.settings import flat
 from seq2seq.train import TrainingConfig
 from seq2seq.trainer import Metrics, set_name
 

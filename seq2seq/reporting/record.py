@@ -20,7 +20,7 @@ from seq2seq.files import MAX_BYTES, RunFolder, parse_json, read_regular_file, w
 from seq2seq.preparation import PreparedData
 from seq2seq.reporting.buckets import LENGTHS
 from seq2seq.run_folder import checkpoints, read_progress
-from seq2seq.settings import Kind, settings
+from seq2seq.settings import Kind, flat, settings
 from seq2seq.sizes import TransformerConfig
 
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
@@ -152,14 +152,3 @@ def train_command(config: Config) -> str:
 def known_settings(config: Config) -> dict[str, Any]:
     """Return the settings that have a value, by their dotted names."""
     return {key: value for key, value in flat(asdict(config)).items() if value is not None}
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested dictionaries by their dotted keys; enumerations by value."""
-    values: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            values |= flat(value, f"{prefix}{key}.")
-        else:
-            values[prefix + key] = getattr(value, "value", value)
-    return values

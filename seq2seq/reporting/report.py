@@ -10,16 +10,14 @@ from seq2seq.corpus import Split, control_ids
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.fidelity.detail import Subject
-from seq2seq.fidelity.report import Row, examine
 from seq2seq.files import RunFolder
 from seq2seq.machine.records import read_metrics
 from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.paper.details import Row, compare
 from seq2seq.reporting.overview import best_validation
 from seq2seq.reporting.record import (
     PLACES,
     DataRecord,
-    flat,
     folder_of_text,
     known_settings,
     newest_progress,
@@ -29,6 +27,7 @@ from seq2seq.reporting.record import (
 from seq2seq.reporting.sets import SetReport, TextSet, report_sets
 from seq2seq.run_folder import find_model, read_config
 from seq2seq.search import SearchConfig
+from seq2seq.settings import flat
 
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
@@ -82,7 +81,7 @@ class RunReport(RunFacts):
     command: str
     """The command that trains the run again."""
     config: dict[str, Any]
-    fidelity: list[Row]
+    differences: list[Row]
     """The details that are not as in the paper or, where it is silent, as in tensor2tensor."""
 
 
@@ -118,7 +117,6 @@ def make_report(
             )
     trained = load_model(find_model(run))
     translator = make_translator(trained, config, device)
-    fidelity = examine(make_subject(trained, config, run))
     for text in tests:
         # The translator has the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
@@ -132,7 +130,7 @@ def make_report(
         other_run=other_run,
         command=train_command(config),
         config=known_settings(config),
-        fidelity=[row for row in fidelity if row.as_paper is False or row.verdict == "differs"],
+        differences=[row for row in compare(as_trained(trained, config)) if row.here],
     )
 
 
@@ -234,13 +232,6 @@ def _compare_runs(
     return OtherRun(**facts, same_sets=same_sets, settings=settings), outputs
 
 
-def make_subject(trained: TrainedModel, config: Config, run: Path | None) -> Subject:
-    """Make the subject of a comparison with the paper from a model, with its tuned search."""
-    return Subject(
-        model=trained.model,
-        vocab_size=trained.model.vocab_size,
-        training=config.training,
-        search=_search(trained, config),
-        data=config.data,
-        run=run,
-    )
+def as_trained(trained: TrainedModel, config: Config) -> Config:
+    """Return the configuration of a run with the model that it has, and its tuned search."""
+    return replace(config, model=trained.model.config, search=_search(trained, config))

@@ -45,7 +45,7 @@ def brute_force(
 def plain_beam_search(
     table: Table, sentence: int, max_length: int, alpha: float, beam: int, suppressed: Ids = ()
 ) -> Outcome:
-    """The search in `seq2seq/model/README.md`; goes on to the end, whatever has finished."""
+    """The search in `seq2seq/paper/README.md`; goes on to the end, whatever has finished."""
 
     def log_probabilities(ids: Ids) -> dict[int, float]:
         found = enumerate(table.log_probabilities(sentence, ids))

@@ -14,7 +14,7 @@ from sacrebleu import BLEU, CHRF, TER
 
 from seq2seq import score as scores
 from seq2seq.errors import UsageError, UserError
-from seq2seq.reporting.paper_bleu import paper_bleu
+from seq2seq.paper.bleu import paper_bleu
 from seq2seq.score import (
     ScoreConfig,
     bleu,

@@ -378,7 +378,7 @@ def test_a_hostile_run_is_not_examined(
 ) -> None:
     monkeypatch.chdir(model.parent)
     (model / "config.yaml").write_text(content)
-    for command in (["fidelity", "--model", str(model)], ["table3", str(model)]):
+    for command in (["fidelity", "--model", str(model)], ["runs", str(model)]):
         refused(capfd, command, "config.yaml")
         assert not Path(CANARY).exists()
 
@@ -391,35 +391,3 @@ def test_folders_that_are_no_checkpoints_are_none(model: Path) -> None:
         (model / "checkpoints" / name).mkdir()
     names = [folder.name for folder in checkpoints(model)]
     assert names == ["step_99999999", "step_100000000"]
-
-
-VALIDATED = '{"step": 9, "valid/perplexity": 2.0, "valid/bleu": 9.0}\n'
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (VALIDATED.replace("9.0", "NaN"), "not finite"),
-        (VALIDATED.replace("2.0", "1e400"), "not finite"),
-        (VALIDATED.replace(": 9,", ": Infinity,"), "contains no validation"),
-        ("[" * 30_000, "contains no validation"),
-        ("[" + "[]," * 20_000_000, "contains no validation"),
-        ("\0" * 2**27 + "\0", "can't hold more"),
-    ],
-    ids=lambda value: str(value)[:60],
-)
-def test_a_stranger_s_record_is_not_compared(
-    model: Path, content: str, says: str, capfd: pytest.CaptureFixture[str], trial: Callable
-) -> None:
-    (model / "config.yaml").write_text("model: {num_layers: 1, d_model: 8, num_heads: 2}")
-    (model / "metrics.jsonl").write_text(content)
-    with trial("a run folder from a stranger"):
-        refused(capfd, ["table3", str(model)], says)
-
-
-def test_an_infinite_record_is_not_examined(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (model / "config.yaml").write_text("seed: 1")
-    (model / "metrics.jsonl").write_text(
-        '{"step": 1, "train/source_tokens": 1e400, "train/target_tokens": 1}'
-    )
-    refused(capfd, ["fidelity", "--model", str(model)], "train/source_tokens has a value")

@@ -64,10 +64,9 @@ def test_the_fidelity_report_says_where_it_differs_from_the_paper(
     code, out, err = seq2seq("fidelity", "--model", model, "--json")
     assert (code, "its training is not known" in err) == (0, True)
     found = json.loads(out)
-    assert len(found) == 12
-    assert {row["detail"] for row in found if row["verdict"] == "differs"} == {
-        "LayerNorm's epsilon", "feed-forward (3.3)", "shared matrix (3.4)",
-    }  # fmt: skip
+    differing = {row["detail"] for row in found if row["verdict"] == "differs"}
+    assert {"feed-forward (3.3)", "shared matrix (3.4)"} <= differing
+    assert {row["detail"] for row in found}.isdisjoint({"steps (5.2)", "beam (6.1)"})
 
 
 def test_an_existing_folder_is_kept_and_a_missing_one_is_named(

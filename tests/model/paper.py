@@ -1,6 +1,6 @@
 """The paper's Transformer in NumPy, the oracle of `seq2seq/model/transformer.py`.
 
-Its functions are those of `seq2seq/model/README.md`, for one sentence at a time, so that nothing is
+Its functions are those of `seq2seq/paper/README.md`, for one sentence at a time, so that nothing is
 padded and no batch is needed. Here they become the variants of the paper's model, too.
 """
 
@@ -17,7 +17,7 @@ from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.transformer import Transformer
 
 Array = NDArray[np.float64]
-PAGE = Path(__file__).parents[2] / "seq2seq" / "model" / "README.md"
+PAGE = Path(__file__).parents[2] / "seq2seq" / "paper" / "README.md"
 
 
 def page_functions() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Solutions to the exercises of `seq2seq/model/README.md`, with the functions of that page."""
+"""Solutions to the exercises of `seq2seq/paper/README.md`, with the functions of that page."""
 
 import math
 from types import SimpleNamespace

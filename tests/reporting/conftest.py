@@ -1,15 +1,13 @@
 """A run of four steps, whose text has markup in it."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
-from seq2seq.fidelity.detail import Subject
-from seq2seq.fidelity.report import Row, examine
 from tests.toy import TINY_MODEL, data_words
 
 HOSTILE = "</td><script>1</script> & \u202ea\u0007 <b>"
@@ -23,22 +21,6 @@ def copy_run(run: Path, folder: Path, settings: Mapping[str, object]) -> Path:
         OmegaConf.update(config, key, value, force_add=True)
     OmegaConf.save(config, folder / "config.yaml")
     return folder
-
-
-@pytest.fixture(scope="package", autouse=True)
-def examined_once() -> Iterator[None]:
-    """Examine equal trainings and searches once: that takes longer than all else of a report."""
-    known: dict[str, Sequence[Row]] = {}
-
-    def remembered(subject: Subject) -> Sequence[Row]:
-        key = repr((subject.search, subject.training, subject.model.config))
-        if key not in known:
-            known[key] = examine(subject)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seq2seq.reporting.report.examine", remembered)
-        yield
 
 
 @pytest.fixture(scope="package")

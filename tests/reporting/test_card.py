@@ -67,8 +67,8 @@ def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
     assert card.text.split(start)[0].strip() in edited
     assert edited.endswith(card.text.split(end)[1])
     # The comparison with the paper is that of the search with which the model translates.
-    (row,) = [row for row in make_report(copy, []).fidelity if row.detail == "beam (6.1)"]
-    assert row.here.startswith("beam 2, alpha 3")
+    (row,) = [r for r in make_report(copy, []).differences if r.detail == "beam (6.1)"]
+    assert row.here == "search.beam_size=2, search.alpha=3.0"
 
 
 def test_the_card_of_a_mean_has_its_run_and_its_scores_once_it_is_tuned(

@@ -21,14 +21,14 @@ from seq2seq.cli.train import inherit
 from seq2seq.corpus import CorpusConfig, Split
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
-from seq2seq.fidelity.report import examine
 from seq2seq.machine.records import read_metrics
 from seq2seq.model_folder import load_model
+from seq2seq.paper.details import compare
 from seq2seq.processes import World
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
-from seq2seq.reporting.report import make_report, make_subject
+from seq2seq.reporting.report import as_trained, make_report
 from seq2seq.reporting.sets import Overlap, TextSet
 from seq2seq.run import describe_initial_model
 from seq2seq.run_folder import find_model, read_config
@@ -55,8 +55,7 @@ def test_training_writes_a_page_that_loads_nothing(run: Path) -> None:
 
 def test_the_page_has_the_details_that_differ_from_the_paper(run: Path) -> None:
     trained = load_model(find_model(run))
-    rows = examine(make_subject(trained, read_config(run), run))
-    differing = [row for row in rows if row.verdict == "differs" or row.as_paper is False]
+    differing = [row for row in compare(as_trained(trained, read_config(run))) if row.here]
     shown = table_rows((run / "report.html").read_text())
     first = shown.index(["#", "detail", "the paper", "here", "verdict"]) + 1
     found = [row[:2] for row in shown[first : first + len(differing)] if len(row) == 5]

@@ -1,4 +1,4 @@
-"""`seq2seq/model/README.md`: its code runs, prints what the page shows, and draws its pictures."""
+"""`seq2seq/paper/README.md`: its code runs, prints what the page shows, and draws its pictures."""
 
 import runpy
 from collections.abc import Iterator

@@ -111,19 +111,19 @@ def test_table_3_has_every_row_with_two_seeds(
 
     def seq2seq(*words: str, **variables: str) -> str:
         calls.append(words)
-        assert words[0] == "table3" or variables == {"CORPORA": "/corpora"}
+        assert words[0] == "runs" or variables == {"CORPORA": "/corpora"}
         return "the table\n"
 
     monkeypatch.setitem(results["table_3"].__globals__, "seq2seq", seq2seq)
     assert results["table_3"](tmp_path, Path("/corpora"), ["device=cpu"]) == "the table\n"
-    *trainings, table_3 = calls
+    *trainings, overview = calls
     assert len(trainings) == 38
     run = tmp_path / "B_dk16_2"
     words = ("experiment=table3_quarter", "model.d_k=4", "seed=2", f"run_dir={run}", "resume=auto")
     assert ("train", *words, "device=cpu") in trainings
     folders = [word.removeprefix("run_dir=") for words in trainings for word in words[2:-2]]
-    assert set(table_3[1:]) <= set(folders)
-    assert str(run) in table_3
+    assert set(overview[1:]) <= set(folders)
+    assert str(run) in overview
 
 
 def test_modern_models_have_the_better_rate_and_what_diverged_is_said(

@@ -8,8 +8,8 @@ import pytest
 from seq2seq.batches import BatchStatistics
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.errors import UserError
-from seq2seq.fidelity.trace import SyntheticLengths
 from seq2seq.train import TrainingConfig
+from tests.toy import SyntheticLengths
 
 
 @pytest.mark.parametrize("count_longer_side", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.reporting.paper_bleu import NAME, WHY_IT_DIFFERS, paper_bleu, split_compounds, tokenize
+from seq2seq.paper.bleu import NAME, WHY_IT_DIFFERS, paper_bleu, split_compounds, tokenize
 
 # The stages
 

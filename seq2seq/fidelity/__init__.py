@@ -1,1 +1,0 @@
-"""The comparison of a model, its training and its search with the paper, detail by detail."""
