@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.decoding.translator import Translator
-    from seq2seq.documents.document import Languages
 
 _UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
 _FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "scores")
@@ -214,13 +213,17 @@ def _translate(
     source: BinaryIO,
     chosen: str,
 ) -> "tuple[bytes, OutputWarnings]":
+    from seq2seq.corpus import UNNAMED
+    from seq2seq.documents.document import Languages
     from seq2seq.documents.formats import read_file
     from seq2seq.documents.translate import translate_file
 
     content = source.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise UserError(f"{name}: is larger than {_MAX_BYTES >> 20} MiB: divide it")
-    languages = _languages(translator, name, content, chosen)
+    # A source without a name is not to be detected.
+    source_language = translator.source_language or UNNAMED[1]
+    languages = Languages(source_language, translator.target_language)
     file = read_file(name, content, languages, chosen, fuzzy=arguments.fuzzy)
     begun = bar.n
 
@@ -229,20 +232,3 @@ def _translate(
         bar.update(begun + done - bar.n)
 
     return translate_file(file, translator, show)
-
-
-def _languages(translator: "Translator", name: str, content: bytes, chosen: str) -> "Languages":
-    """Return the languages of a document, which are known if it names its own."""
-    from seq2seq.corpus import UNNAMED
-    from seq2seq.documents.document import Languages
-
-    source, target = translator.source_language, translator.target_language
-    is_bilingual = chosen in ("tmx", "xcstrings", "xliff")
-    missing = ["--source-language CODE"] if is_bilingual and source in UNNAMED else []
-    if target in UNNAMED and (is_bilingual or (chosen == "arb" and b'"@@locale"' in content)):
-        missing.append("--to CODE")
-    if missing:
-        raise UserError(
-            f"{name}: names languages, but the model doesn't: add {' and '.join(missing)}"
-        )
-    return Languages(source, target)

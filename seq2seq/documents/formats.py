@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
+from seq2seq.corpus import UNNAMED
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, File, Languages
 from seq2seq.documents.docx import read_docx
@@ -103,6 +104,7 @@ def read_file(
     chosen = format_name or find_format(name)
     if chosen not in FORMATS:
         raise UserError(f"{name}: format is not supported: choose {', '.join(SUFFIXES)}")
+    _check_languages(name, content, languages, chosen)
     try:
         read = _FUZZY if fuzzy and chosen == "po" else FORMATS[chosen]
         return read(content, languages)
@@ -110,3 +112,17 @@ def read_file(
         raise UserError(f"{name}: {error}") from None
     except RecursionError:
         raise UserError(f"{name}: brackets are nested too deeply") from None
+
+
+def _check_languages(name: str, content: bytes, languages: Languages, chosen: str) -> None:
+    """Refuse a document that names its languages if the model doesn't know its own."""
+    is_bilingual = chosen in ("tmx", "xcstrings", "xliff")
+    # The source may be "", to be detected.
+    missing = ["--source-language CODE"] if is_bilingual and languages.source in UNNAMED[1:] else []
+    names_target = is_bilingual or (chosen == "arb" and b'"@@locale"' in content)
+    if names_target and languages.target in UNNAMED:
+        missing.append("--to CODE")
+    if missing:
+        raise UserError(
+            f"{name}: names languages, but the model doesn't: add {' and '.join(missing)}"
+        )

@@ -1,6 +1,7 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
 import threading
+from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
@@ -15,7 +16,7 @@ from seq2seq.serving.requests import Limits
 from seq2seq.serving.service import Model
 from seq2seq.serving.texts import Downloads, Source, TranslatedText
 from tests.documents.test_formats import SMALL
-from tests.serving.live import Answer, Served, serve_fake
+from tests.serving.live import Answer, FakeTranslator, Served, serve_fake, serve_models
 from tests.serving.test_app import multipart
 
 
@@ -79,6 +80,21 @@ def test_the_answer_to_a_bad_file_says_what_is_wrong(
     answer = upload(server, name, content)
     assert answer.status == 400
     assert message in answer.json["error"]
+
+
+@pytest.mark.parametrize("source", ["source", "auto"])
+def test_a_file_of_named_languages_needs_a_model_that_names_its_own(source: str) -> None:
+    arb = ("a.arb", b'{"@@locale": "en", "a": "A dog"}')
+    plain = ("a.json", b'{"a": "A dog"}')
+    model = Model("fake", ("source", "target"), cast(Any, FakeTranslator()))
+    with serve_models([model]) as served:
+        statuses = []
+        for file in (arb, plain):
+            body, kind = multipart(("source", source), ("target", "target"), file=file)
+            answer = served.ask("POST", "/translate_file", body, {"content-type": kind})
+            statuses.append(answer.status)
+            assert answer.status == 200 or "names languages, but the model" in answer.json["error"]
+        assert statuses == [400, 200]
 
 
 def test_downloads_are_forgotten_in_time_and_when_they_are_too_many() -> None:
