@@ -13,10 +13,9 @@ from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.encoded import EncodedCorpus
-from seq2seq.fast.loss import projected_loss
-from seq2seq.fast.static_search import StaticSearch
-from seq2seq.fast.training import FastForms, can_compile
-from seq2seq.fast.translation import TranslationKernels
+from seq2seq.fast.decoder import TranslationKernels
+from seq2seq.fast.search import StaticSearch
+from seq2seq.fast.training import FastForms, can_compile, projected_loss
 from seq2seq.loss import label_smoothed_loss
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig

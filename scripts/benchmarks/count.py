@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
-from seq2seq.fast.static_search import StaticSearch
-from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
+from seq2seq.fast.search import StaticSearch
 from seq2seq.model_folder import new_transformer
 from seq2seq.search import SearchConfig, beam_search
 from seq2seq.sizes import TransformerConfig

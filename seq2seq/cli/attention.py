@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the attention weights of one sentence pair."""
-    from seq2seq.decoding.attention import FORMATS, draw_heads
+    from seq2seq.decoding.alignment import FORMATS, draw_heads
     from seq2seq.decoding.translator import Translator
     from seq2seq.text import create_binary
 

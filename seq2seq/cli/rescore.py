@@ -14,7 +14,7 @@ from seq2seq.cli.translation_options import (
 )
 
 if TYPE_CHECKING:
-    from seq2seq.decoding.scoring import TargetScore
+    from seq2seq.decoding.ensemble import TargetScore
 
 
 EXAMPLES = """\
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Score given translations and print the total, or the score of each line."""
     sources, targets = read_parallel(arguments.source, arguments.input)
 
-    from seq2seq.decoding.scoring import TargetScore
+    from seq2seq.decoding.ensemble import TargetScore
 
     scores = load_translator(arguments).log_probabilities(sources, targets)
     total = TargetScore.total(scores)

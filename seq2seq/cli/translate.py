@@ -44,7 +44,7 @@ from seq2seq.errors import UsageError, UserError
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from seq2seq.decoding.chunks import Chunk, ChunkOutput
+    from seq2seq.decoding.many import Chunk, ChunkOutput
     from seq2seq.decoding.translation import Translation
     from seq2seq.decoding.translator import Translator
 
@@ -216,8 +216,7 @@ def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
 
 
 def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_one: bool) -> int:
-    from seq2seq.decoding.chunks import in_order
-    from seq2seq.decoding.ranks import DAY, options_of_rank, workers_of_all
+    from seq2seq.decoding.many import DAY, in_order, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.processes import World
@@ -254,7 +253,7 @@ def _write(
     one_by_one: bool = False,
 ) -> None:
     """Read the input in chunks, write their translations, and report what to check in them."""
-    from seq2seq.decoding.chunks import make_chunks
+    from seq2seq.decoding.many import make_chunks
     from seq2seq.decoding.resume import resumable_output
     from seq2seq.decoding.translation import OutputWarnings
     from seq2seq.text import iterate_lines, read_text_lines
@@ -351,7 +350,7 @@ def _chunk_output(
     chunk: "Chunk",
 ) -> "ChunkOutput":
     """Translate a chunk; return what is written, and counted."""
-    from seq2seq.decoding.chunks import ChunkOutput
+    from seq2seq.decoding.many import ChunkOutput
     from seq2seq.decoding.translation import OutputWarnings
 
     written, links, warnings = [], list[str](), OutputWarnings()

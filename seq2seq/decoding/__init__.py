@@ -1,1 +1,16 @@
-"""From source text to target text (section 6.1)."""
+"""Translation as users need it, beside the plain search of the spine.
+
+| module | contents |
+|---|---|
+| `translator` | `Translator`: lines in, translations out |
+| `options` | its options |
+| `segments` `sentences` | lines divided into the inputs of a model |
+| `translation` | the outputs of a line's segments joined, and counts of suspicious ones |
+| `engines` | the native search and CTranslate2's |
+| `ensemble` `sampling` `glossary` | several models, drawn outputs, outputs with given terms |
+| `alignment` | word alignments and attention maps |
+| `tuning` | the beam size and the length penalty that score best |
+| `many` `resume` `ray_data` | large texts: chunks, processes, a killed translation that goes on |
+
+Nothing here may know of documents, of the server or of a run.
+"""

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seq2seq.decoding.chunks import Chunk
+from seq2seq.decoding.many import Chunk
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
 from seq2seq.files import (

@@ -17,20 +17,26 @@ import torch
 from seq2seq.corpus import control_ids
 from seq2seq.decoding.alignment import (
     Alignment,
+    AttentionMaps,
     Link,
     Step,
     align_pieces,
     choose_step,
     end_with_stops,
     parts_of,
+    record_attention,
 )
-from seq2seq.decoding.attention import AttentionMaps, record_attention
-from seq2seq.decoding.chunks import Chunk, in_order, make_chunks
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
-from seq2seq.decoding.ensemble import check_ensemble, default_search, load_models
+from seq2seq.decoding.ensemble import (
+    TargetScore,
+    check_ensemble,
+    default_search,
+    load_models,
+    score_targets,
+)
 from seq2seq.decoding.glossary import Glossary
+from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.scoring import TargetScore, score_targets
 from seq2seq.decoding.segments import (
     Segment,
     check_length,
@@ -41,7 +47,7 @@ from seq2seq.decoding.segments import (
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.fast.translation import TranslationKernels
+from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.machine.process import parallel_map, process_lock, worker_threads
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, nan_error

@@ -108,7 +108,7 @@ class _Writer:
             if isinstance(other, Atom):
                 # Two words do not become one: `a`/`b` in Markdown must not end as `a``b`.
                 parted = one.kind == other.kind == "word" and one.end != other.start
-                return " " * (parted or one.space_after or other.space_before)
+                return one.space_after or other.space_before or " " * parted
             neighbour, gap = self._first(other), self.gaps[other]
             asked, known = one.space_after, self.line[one.end : one.end + 2].strip()[:1]
         elif isinstance(other, Atom):
@@ -119,9 +119,11 @@ class _Writer:
             return self.gaps[other] or self.gaps[one + 1]
         # As in the source, but a mark that touched a sign there does not touch a word here.
         if neighbour == known:
-            return " " * asked
+            return asked
         is_word = neighbour.isalnum() and not re.match(f"[{UNSPACED}]", neighbour)
-        return " " * (is_word or bool(gap) if asked else is_word and not known.isalnum())
+        if asked:
+            return asked * (is_word or bool(gap))
+        return " " * (is_word and not known.isalnum())
 
     def _arrange(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
         """Find where the items of a pair go, if its own units are from `low` to `high`.

@@ -21,8 +21,8 @@ class Atom:
     start: int
     end: int
     """Where it is in the line; `start` and `end` differ only if it has a stand-in."""
-    space_before: bool
-    space_after: bool = False
+    space_before: str
+    space_after: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -106,7 +106,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             blank += part[: len(part) - len(part.lstrip())]
             space = space or blank
             if blank and last:
-                last.space_after = True
+                last.space_after = _one_space(blank)
             if not words:
                 continue
         elif index in pairs and part.kind == "open":
@@ -124,7 +124,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             pair.end, pair.after = len(line), part
             hidden = hidden or line[-1:] in STOPS
             if pair.start == pair.end:
-                last = Atom(text[start : index + 1], "", pair.start, pair.end, bool(before))
+                last = Atom(text[start : index + 1], "", pair.start, pair.end, _one_space(before))
                 within[-1].items[-1] = last
                 blank, hidden = "", True
             continue
@@ -144,11 +144,16 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             last, blank = None, part[len(part.rstrip()) :]
             space = blank
         else:
-            last = Atom((part,), words, len(line) - len(words), len(line), bool(blank))
+            last = Atom((part,), words, len(line) - len(words), len(line), _one_space(blank))
             within[-1].items.append(last)
             blank = ""
     root.end, root.after = len(line), blank
     return Shown(line, root)
+
+
+def _one_space(blank: str) -> str:
+    """Return the space that stands for white space: a no-break space stays one."""
+    return blank if blank in ("\u00a0", "\u202f") else " " * bool(blank)
 
 
 def _find_pairs(text: Text) -> set[int]:

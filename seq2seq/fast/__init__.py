@@ -1,21 +1,17 @@
-"""Fast forms: each computes what a plain form elsewhere defines, and is tested against it.
+"""Fast forms: each computes what a plain form of the spine defines, and is tested against it.
 
 | module | stands in for | used in |
 |---|---|---|
-| `training.py` | `Forms` of `training/forms.py` | training |
-| `rows.py` | a forward pass over padded sentences | training |
-| `attention.py` | attention within padded sentences | training, GPU |
-| `loss.py` | `label_smoothed_loss` of `training/loss.py` | training |
-| `packed.py` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
-| `decoder.py` | `IncrementalDecoder` of `model/incremental.py` | translation, a form each |
-| `graphs.py` | starting the kernels of a function one by one | both, GPU |
-| `topk.py` | `torch.topk` | translation |
-| `process.py` | the defaults of allocators, oneDNN's cache and threads | both, CPU |
+| `training` | `Forms` and `label_smoothed_loss` | training |
+| `rows` | a forward pass over padded sentences, and their attention | training |
+| `packed` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
+| `decoder` | `IncrementalDecoder` | translation, a form each for CPU and GPU |
+| `search` | `Beams` | translation |
+| `graphs` | starting the kernels of a function one by one | both, GPU |
 
-`FastForms` (`training.py`) and `use_translation_kernels` (`translation.py`) put them in place:
-`replace_modules` exchanges the modules of a class for others that share their parameters, whose
-names and values stay the same. Of modern models (`zoo/modern.py`), attention is padded, in
-training, and the search step is the plain one.
+Nothing here may change a result by more than rounding. `FastForms` and `use_translation_kernels`
+put the forms in place: `replace_modules` exchanges the modules of a class for others that share
+their parameters, whose names and values stay the same.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from seq2seq import TranslateLines
-from seq2seq.decoding.chunks import make_chunks
+from seq2seq.decoding.many import make_chunks
 from seq2seq.decoding.resume import resumable_output
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError

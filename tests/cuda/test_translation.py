@@ -8,8 +8,8 @@ import torch
 
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.graphs import Graphs
-from seq2seq.fast.translation import TranslationKernels
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig

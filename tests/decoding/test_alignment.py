@@ -15,8 +15,8 @@ from seq2seq.decoding.alignment import (
     choose_step,
     contributions,
     parts_of,
+    record_attention,
 )
-from seq2seq.decoding.attention import record_attention
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import make_segments
 from seq2seq.decoding.translation import Candidate, Translation

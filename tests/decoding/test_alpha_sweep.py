@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from seq2seq.decoding.engines import BeamsByLength
 from seq2seq.decoding.options import SweepConfig
-from seq2seq.decoding.sweep import BeamsByLength
 from seq2seq.search import beam_search
 from tests.decoding.table import END, START, Prefixes, Table, search
 

@@ -9,7 +9,7 @@ import torch
 from matplotlib.image import imread
 from torch import Tensor, nn
 
-from seq2seq.decoding.attention import draw_heads
+from seq2seq.decoding.alignment import draw_heads
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.fast.beams import FastBeams, topk_by_blocks
+from seq2seq.fast.search import FastBeams, topk_by_blocks
 from seq2seq.search import NO_TOKEN, Beams, Hypothesis, SearchConfig, beam_search
 from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
 from tests.model.paper import page_functions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from seq2seq.decoding.chunks import in_order, make_chunks
+from seq2seq.decoding.many import in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.decoding.constrained_search import constrained_search
-from seq2seq.decoding.glossary import Term
+from seq2seq.decoding.glossary import Term, constrained_search
 from seq2seq.errors import UserError
 from seq2seq.search import Hypothesis, SearchConfig
 from tests.decoding.table import END, START, Ids, Prefixes, Table

@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from seq2seq.decoder import IncrementalDecoder
-from seq2seq.decoding.ensemble import Ensemble, default_search, mean_log_probabilities
+from seq2seq.decoding.ensemble import (
+    Ensemble,
+    default_search,
+    mean_log_probabilities,
+    score_targets,
+)
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.scoring import score_targets
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel, TunedSearch, save_model

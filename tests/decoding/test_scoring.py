@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from seq2seq.decoding.scoring import TargetScore, score_targets
+from seq2seq.decoding.ensemble import TargetScore, score_targets
 from seq2seq.transformer import Transformer
 
 MakeModel = Callable[..., Transformer]

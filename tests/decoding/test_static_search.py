@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seq2seq.decoder import IncrementalDecoder
-from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
+from seq2seq.fast.decoder import (
+    MULTIPLE,
+    TranslationKernels,
+    round_down,
+    round_up,
+    use_translation_kernels,
+)
 from seq2seq.fast.graphs import Buffers
-from seq2seq.fast.static_search import StaticSearch
-from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
+from seq2seq.fast.search import StaticSearch
 from seq2seq.search import Hypothesis, SearchConfig, beam_search
 from seq2seq.sizes import Positions
 from seq2seq.transformer import Transformer

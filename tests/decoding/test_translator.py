@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import seq2seq
+from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import SamplingConfig, SweepConfig, TranslationOptions
-from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
-from seq2seq.fast.translation import TranslationKernels
+from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.machine.process import process_lock
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, length_penalty

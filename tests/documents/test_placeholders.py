@@ -100,3 +100,12 @@ def test_an_ending_is_no_loss_and_no_quote_is_undone() -> None:
     joined = json.loads(file.join(run_plan(Plan(file.texts), lambda line: f"d'{line}")))["a"]
     assert "''{" not in joined
     assert "'{'name'}'" in joined
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", " "])
+@pytest.mark.parametrize("engine", [str.upper, ENGINES["without digits"]])
+def test_a_no_break_space_beside_a_placeholder_stays(space: str, engine: object) -> None:
+    text = f"dogs{space}%d and %s{space}dogs"
+    (translated,) = run_plan(Plan([(text,)]), engine)
+    assert write_text(translated).count(f"{space}%d") == 1
+    assert write_text(translated).count(f"%s{space}") == 1

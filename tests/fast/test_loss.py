@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.fast.loss import projected_loss
+from seq2seq.fast.training import projected_loss
 from seq2seq.loss import label_smoothed_loss
 from tests.training.test_loss import PADDING, TARGETS, V, random
 

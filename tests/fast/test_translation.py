@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast import packed
+from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.packed import (
     PackedLinear,
     fill_up_rows,
@@ -17,7 +18,6 @@ from seq2seq.fast.packed import (
     plain_matmul,
     round_batch_size,
 )
-from seq2seq.fast.translation import TranslationKernels, use_translation_kernels
 from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.transformer import Transformer
 from tests.models import ALL_MODERN

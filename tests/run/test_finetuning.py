@@ -12,8 +12,8 @@ import torch
 
 from seq2seq.cli.main import main
 from seq2seq.config import Config
+from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.scoring import TargetScore
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.processes import World

@@ -1,4 +1,4 @@
-"""One translation by the processes that torchrun starts, on one machine or several.
+"""A large text in chunks, by many threads and processes; outputs come in order.
 
 The main process reads the chunks, hands them out, and writes their translations in order: each
 worker of each process takes a chunk, returns what it made of it, and takes the next. So the output
@@ -8,24 +8,85 @@ is that of one process, and only chunks that are being translated are in memory.
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, repeat, zip_longest
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed
 
 from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.segments import pair_prefixes
+from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.processes import World, exit_after_main
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive lines, and the forced beginnings of their translations, "" for none."""
+
+    first_line: int
+    lines: Sequence[str]
+    prefixes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ChunkOutput:
+    """What is written of a chunk: its translations and their alignments, and what to report."""
+
+    text: bytes
+    links: bytes
+    warnings: OutputWarnings
+
+
+def make_chunks(lines: Iterable[str], prefixes: Iterable[str] | None, size: int) -> Iterator[Chunk]:
+    """Divide lines into chunks of `size`, as they come."""
+    pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
+    first_line = 1
+    while some := list(islice(pairs, size)):
+        yield Chunk(first_line, *zip(*some, strict=True))
+        first_line += len(some)
+
+
+def in_order(workers: Sequence[Callable[[T], R]], items: Iterable[T]) -> Iterator[R]:
+    """Give items to workers, each of which takes one at a time; yield the results in order.
+
+    Items are read by the caller's thread, and are at most two per worker ahead of the results.
+    """
+    idle: SimpleQueue[Callable[[T], R]] = SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def work(item: T) -> R:
+        worker = idle.get()
+        try:
+            return worker(item)
+        finally:
+            idle.put(worker)
+
+    pool = ThreadPoolExecutor(len(workers))
+    ahead: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            ahead.append(pool.submit(work, item))
+            while ahead and (ahead[0].done() or len(ahead) == 2 * len(workers)):
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
 
 _REPORT = "torchrun's report says which process ended first"
 DAY = 86400.0  # the longest time that a process waits for a chunk, or for its translation
