@@ -1,0 +1,45 @@
+"""Files of messages of real programs: `MESSAGES=FOLDER pytest tests/documents`."""
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from seq2seq.documents.document import write_text
+from seq2seq.documents.formats import find_format, read_file
+from seq2seq.documents.translate import Plan
+from seq2seq.errors import UserError
+from tests.documents.hostile import LANGUAGES
+from tests.documents.marks import run_plan
+from tests.documents.test_placeholders import ENGINES
+
+FOLDER = Path(os.environ.get("MESSAGES", "/nonexistent"))
+FORMATS = ("arb", "json", "po", "properties", "strings", "stringsdict", "ts", "xml")
+FILES = [path for path in sorted(FOLDER.rglob("*")) if find_format(path.name) in FORMATS]
+DIALECTS = {
+    "C, Java, Apple": r"%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[qjztL])?[diouxXeEfgGcs@]",
+    "Python": r"%\(\w+\)[sd]",
+    "braces": r"\{\w*\}",
+    "i18next": r"\{\{[^{}]*\}\}",
+    "Ruby": r"%\{\w+\}",
+    "Symfony": r"%[a-z]\w+%",
+    "Qt": r"%L?\d",
+}
+
+
+@pytest.mark.skipif(not FILES, reason="needs MESSAGES=FOLDER, files of messages")
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_each_text_keeps_its_placeholders(path: Path, engine: object) -> None:
+    try:
+        file = read_file(path.name, path.read_bytes(), LANGUAGES)
+    except UserError:
+        pytest.skip("is broken on purpose")
+    plan = Plan(file.texts)
+    for source, target in zip(file.texts, run_plan(plan, engine), strict=True):
+        texts = write_text(source), write_text(target)
+        for dialect in DIALECTS.values():
+            counts = [Counter(re.findall(dialect, text)) for text in texts]
+            assert counts[0] == counts[1], texts
