@@ -12,40 +12,48 @@ from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
 from seq2seq.documents.shown import are_words
 from seq2seq.documents.spans import BLOCK, UNPAIRED
 
+# Grammars by dialect. Where no dialect is known all are tried, in this order.
+_WORDS = {
+    "addresses": r"""
+        (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]
+      | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+""",
+    "i18next, Vue, Handlebars": r"\{\{ [^{}\n]* \}\}",  # {{ x }}
+    "Python, JavaScript, Ruby": r"[$%\#]?\{ [\w.:$\[\]-]* \}",  # {name}, ${x}, %{x}, #{x}
+    "ICU": r"\{ \w+ , \s* -?\w+ (?:[,:][^{}\n]*)? \}",  # {n, number}, {day, date, ::yMMMd}
+    "Apple": r"%arg\b | % (?:\d+\$)? \#@\w+@",  # %#@dogs@
+    "names of files with a conversion": (  # dog_%s.txt
+        r"(?a: (?<![\w@.%/-]) [\w./-]* [_/] %[sd] (?:[_./-][\w-]*\w)* )"
+    ),
+    "Qt": r"%L?\d{1,2} (?!\w|\$|\.\d|:[a-z]\b)",  # %1
+    # %s, %-5.2f, %1$@, %(name)s, %<name>s and %count%, with the letters and signs that touch them:
+    # whoever reads them, nothing is lost.
+    "printf of C, Java, Apple, Python, Ruby; Symfony": r"""
+        (?<!\d)
+        (?: %+ (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]* (?:\*|\d*) (?:\.(?:\*|\d*))?
+            [a-zA-Z@] (?a:\w*(?:[.-]\w+)+(?=%)|\w*)
+        )+ %{0,2}
+      | (?<=\d) %[sd@] (?![^\W_])""",
+    "ICU's quotes": r"'\{[^{}'\n]*' (?:\w+ '\}')?",  # '{'name'}', braces that are text
+    "PHP, Laravel": r"(?<![\w$@.]) [$@] [A-Za-z_]\w*",  # $name, @name
+    "options": r"(?<=[\s'\"`(|,=\[]) (?<!--\s) --[a-z][\w-]++ (?:=[A-Z]+)?",  # --option=WORD
+    "filters of files": r"\(\* [\w.*;,\ ]* \)",  # (*.png *.jpg)
+    "keys": r"\b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+)++ \w+",
+    "names of files and in programs": r"""
+        (?a: (?<![\w@./<-])
+        (?: [a-z\d]{2,}+ (?:_[a-z\d]{2,}+)++ (?!\w)
+          | [A-Z\d]{2,}+ (?:_[A-Z\d]++)++ (?!\w)
+          | \w[\w-]++ (?:\.[a-z]\w++)++ (?:[\#?](?:[\w=&]|[.,](?=\w))++)?
+          | (?:\.{1,2}/[\w-]|/[\w-]++[./]\w) (?:[\w/-]|\.(?=\w))*+
+        ) )""",
+}
 _FOUND = re.compile(
     r"""
     \{%[^{}\n]*?%\} | \{\#[^{}\n]*?\#\} | <%[^<>\n]*?%> | \{\{[\#/^!>][^{}\n]*\}\}  # of templates
   | %% | \\[nrt](?![a-z])            # a percent sign, and the end of a line, for a program
   | (?<![\w&"']) (?:&|_(?=[A-Z])) (?=[^\W_]++(?![_;]))  # the key of a menu
-  | (?P<word>
-      (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]  # an address
-    | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+
-    | \{\{ [^{}\n]* \}\}                # {{ x }}
-    | [$%\#]?\{ [\w.:$\[\]-]* \}            # {name}, ${x}, %{x}, #{x}
-    | \{ \w+ , \s* -?\w+ (?:[,:][^{}\n]*)? \}  # {n, number}, {day, date, ::yMMMd}
-    | %arg\b | % (?:\d+\$)? \#@\w+@     # %#@dogs@ of Apple
-    | (?a: (?<![\w.%/-]) [\w./-]* [_/] %[sd] (?:[_./-][\w-]*\w)* )  # dog_%s.txt
-    | %L?\d{1,2} (?!\w|\$|\.\d|:[a-z]\b)  # %1 of Qt
-    # %s, %-5.2f, %1$@, %(name)s, %<name>s and %count%, with the letters and signs that touch them:
-    # whoever reads them, nothing is lost
-    | (?<!\d)
-      (?: %+ (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]* (?:\*|\d*) (?:\.(?:\*|\d*))?
-        [a-zA-Z@] (?a:\w*(?:[.-]\w+)+(?=%)|\w*)
-      )+ %{0,2}
-    | (?<=\d) %[sd@] (?![^\W_])
-    | '\{[^{}'\n]*' (?:\w+ '\}')?       # '{'name'}', braces that are text for ICU
-    | (?<![\w$@.]) [$@] [A-Za-z_]\w*    # $name, @name
-    | (?<=[\s'"`(|,=\[]) (?<!--\s) --[a-z][\w-]++ (?:=[A-Z]+)?  # --option=WORD
-    | \(\* [\w.*;,\ ]* \)               # (*.png *.jpg)
-    | \b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+)++ \w+
-    | (?a: (?<![\w@./<-])               # names of files and in programs
-        (?: [a-z\d]{2,}+ (?:_[a-z\d]{2,}+)++ (?!\w)
-        | [A-Z\d]{2,}+ (?:_[A-Z\d]++)++ (?!\w)
-        | \w[\w-]++ (?:\.[a-z]\w++)++ (?:[\#?](?:[\w=&]|[.,](?=\w))++)?
-        | (?:\.{1,2}/[\w-]|/[\w-]++[./]\w) (?:[\w/-]|\.(?=\w))*+
-        )
-      )
-    )
+    """
+    rf"| (?P<word> {' | '.join(_WORDS.values())} )"
+    r"""
   | (?:\{(?=\w+>)|<(?=\w+\})) (?P<phrase>\w+) [>}]  # {1>...<1}
   | </? (?P<name>[a-zA-Z_][\w.:-]*|\d+(?=/?>)) [^<>]* >
     """,
