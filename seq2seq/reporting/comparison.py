@@ -12,7 +12,6 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import SCRIPTS, ScoreConfig
 from seq2seq.evaluation.significance import Comparison, compare, line_chrf, ngrams
-from seq2seq.reporting.buckets import Bucket
 
 PER_KIND = 5
 MAX_CHARACTERS = 1000
@@ -79,8 +78,6 @@ class SetComparison:
 
     other: str
     tests: list[Comparison]
-    buckets: list[Bucket]
-    """The other system's scores, in the same buckets as the run's."""
     ngrams_won: list[NgramChange]
     ngrams_lost: list[NgramChange]
     lines_won: list[LineChange]
@@ -163,17 +160,15 @@ def compare_set(
     sources: Sequence[str],
     references: Sequence[str],
     outputs: tuple[Sequence[str], Sequence[str]],
-    buckets: list[Bucket],
     scoring: ScoreConfig,
 ) -> SetComparison:
-    """Compare the outputs of a run and of another system, whose scores `buckets` has."""
+    """Compare the outputs of a run and of another system."""
     run, other = outputs
     won, lost = ngram_changes(run, other, references, scoring.tokenize)
     lines = line_changes(sources, references, run, other)
     return SetComparison(
         other=names[1],
         tests=compare(dict(zip(names, outputs, strict=True)), [references], scoring),
-        buckets=buckets,
         ngrams_won=won,
         ngrams_lost=lost,
         lines_won=[one for one in lines if one.run_chrf > one.other_chrf][:LINES],

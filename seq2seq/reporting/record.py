@@ -21,12 +21,12 @@ from seq2seq.errors import UserError
 from seq2seq.files.atomic import write_file
 from seq2seq.files.strict import MAX_BYTES, parse_json, read_regular_file
 from seq2seq.model.config import DROPOUTS
-from seq2seq.reporting.buckets import LENGTHS
 from seq2seq.storage.checkpoint import checkpoints, read_progress
 
 DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
 """Written when training and averaging are finished; says why training ended."""
+_LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
@@ -62,7 +62,7 @@ def data_record(data: PreparedData) -> bytes:
     """Return the record of the training data as JSON."""
     sides = data.train.lengths()
     percentiles = [np.percentile(n, _PERCENTILES, method="nearest").astype(int) for n in sides]
-    histograms = [_histogram(lengths, LENGTHS) for lengths in sides]
+    histograms = [_histogram(lengths, _LENGTHS) for lengths in sides]
     ratios = _histogram(sides[1] / sides[0], _RATIOS)
     record = DataRecord(
         counts=data.counts,
@@ -70,7 +70,7 @@ def data_record(data: PreparedData) -> bytes:
         sha256=_sums(data.splits),
         folder=os.getcwd(),
         lengths=list(zip(_PERCENTILES, *(found.tolist() for found in percentiles), strict=True)),
-        histogram=list(zip(LENGTHS, *histograms, strict=True)),
+        histogram=list(zip(_LENGTHS, *histograms, strict=True)),
         ratios=list(zip(_RATIOS, ratios, strict=True)),
     )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.

@@ -169,6 +169,9 @@ def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
         ends = pairwise([*bounds, float("inf")])
         assert list(found) == [sum(a <= n < b for n in lengths) for a, b in ends]
         assert longest == max(lengths)
+    shown = table_rows((run / "report.html").read_text())
+    assert ["0 to 4", f"{histograms[0][0]:,}", "", f"{histograms[1][0]:,}", ""] in shown
+    assert ["3 or more", f"{data['ratios'][-1][1]:,}", ""] in shown
 
 
 def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_path: Path) -> None:
@@ -252,7 +255,7 @@ def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> 
     assert make_report(tmp_path / "de", [], tmp_path / "target").other_run is not None
 
 
-def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
+def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:
     first, second = list(Split(read_config(run).data, "train").pairs())[:2]
     new = "not there"
     sources = [first.source, first.source, new, second.source]
@@ -260,7 +263,8 @@ def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
     report = make_report(run, [TextSet("mixed", sources, references)])
     (one,) = report.sets
     assert one.overlap == Overlap(among="the 91 training pairs", sources=3, references=3, pairs=1)
-    assert one.training_note.startswith("counted in the 91 training pairs")
+    copy = copy_run(run, tmp_path / "run", {"data.train.source": "nowhere"})
+    assert "it can't be read: nowhere" in draw_page(make_report(copy, []))
 
 
 def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) -> None:
