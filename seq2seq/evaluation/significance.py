@@ -1,19 +1,14 @@
 """Paired significance tests between systems, by sacreBLEU."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import ne
 from typing import Literal
 from unittest.mock import patch
 
-import numpy as np
-from numpy.typing import NDArray
-from sacrebleu import BLEU, CHRF
-from sacrebleu.metrics.helpers import extract_all_word_ngrams
-from sacrebleu.significance import PairedTest, Result, estimate_ci
+from sacrebleu import CHRF
+from sacrebleu.significance import PairedTest, Result
 
 from seq2seq.errors import UsageError
 from seq2seq.evaluation.scores import (
@@ -130,37 +125,15 @@ def bleu_with_interval(
     """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
     known = known_references(hypotheses, [references])
     with patch.dict(os.environ, SACREBLEU_SEED=str(SEED)):
-        result = _metric(tokenize).corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
-    return result.score, *_bounds(result._mean, result._ci)
-
-
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the bounds of the 95 % interval of bootstrap samples, as sacreBLEU defines it."""
-    return _bounds(*estimate_ci(values))
-
-
-def _bounds(mean: float, half: float) -> tuple[float, float]:
+        # Forced, because `score_all` has given the warning of tokenized text.
+        metric = bleu_metric(ScoreConfig(tokenize=tokenize), force=True)
+        result = metric.corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
     # Of few lines, the interval can reach beyond what a score can be.
-    return max(0.0, float(mean - half)), min(100.0, float(mean + half))
-
-
-def words(line: str, tokenize: str | None = None) -> list[str]:
-    """Split a line into the tokens that BLEU counts, by a tokenizer of sacreBLEU (default 13a)."""
-    return _metric(tokenize).tokenizer(line.rstrip()).split()
-
-
-def ngrams(line: str, tokenize: str | None = None) -> Counter[tuple[str, ...]]:
-    """Count the n-grams of a line that BLEU counts, of 1 to 4 words."""
-    return extract_all_word_ngrams(" ".join(words(line, tokenize)), 1, 4)[0]
+    low, high = max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
+    return result.score, low, high
 
 
 def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """Compute the chrF2 of each line by itself."""
     chrf, pairs = CHRF(), zip(hypotheses, references, strict=True)
     return [chrf.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
-
-
-@lru_cache
-def _metric(tokenize: str | None) -> BLEU:
-    # Forced, because sacreBLEU's warning of tokenized text would come again for each part.
-    return bleu_metric(ScoreConfig(tokenize=tokenize), force=True)

@@ -1,7 +1,6 @@
 """Sample lines of a system, and two systems compared on one test set."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -11,14 +10,13 @@ from operator import itemgetter
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import SCRIPTS, ScoreConfig
-from seq2seq.evaluation.significance import Comparison, compare, line_chrf, ngrams
+from seq2seq.evaluation.significance import Comparison, compare, line_chrf
 
 PER_KIND = 5
 MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
 MAX_PIECES = 40
 """Pieces per side up to which the attention is shown."""
-NGRAMS = 10
 LINES = 5
 _NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
 _MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
@@ -51,15 +49,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class NgramChange:
-    """How often each system has an n-gram where the reference has it."""
-
-    ngram: str
-    run: int
-    other: int
-
-
-@dataclass(frozen=True)
 class LineChange:
     """A line, counted from 1, that one system translates better than the other."""
 
@@ -78,8 +67,6 @@ class SetComparison:
 
     other: str
     tests: list[Comparison]
-    ngrams_won: list[NgramChange]
-    ngrams_lost: list[NgramChange]
     lines_won: list[LineChange]
     """Lines that the run translates better, by chrF."""
     lines_lost: list[LineChange]
@@ -164,40 +151,13 @@ def compare_set(
 ) -> SetComparison:
     """Compare the outputs of a run and of another system."""
     run, other = outputs
-    won, lost = ngram_changes(run, other, references, scoring.tokenize)
     lines = line_changes(sources, references, run, other)
     return SetComparison(
         other=names[1],
         tests=compare(dict(zip(names, outputs, strict=True)), [references], scoring),
-        ngrams_won=won,
-        ngrams_lost=lost,
         lines_won=[one for one in lines if one.run_chrf > one.other_chrf][:LINES],
         lines_lost=[one for one in lines[::-1] if one.run_chrf < one.other_chrf][:LINES],
     )
-
-
-def ngram_changes(
-    run: Sequence[str],
-    other: Sequence[str],
-    references: Sequence[str],
-    tokenize: str | None = None,
-) -> tuple[list[NgramChange], list[NgramChange]]:
-    """Find the n-grams that one system gets right more often, by compare-mt's smoothed ratio.
-
-    The results are at most `NGRAMS` that the run gets right more often, and as many for the other
-    system. The words are those of BLEU's tokenizer.
-    """
-    mine, theirs = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-    for matched, outputs in ((mine, run), (theirs, other)):
-        for output, reference in zip(outputs, references, strict=True):
-            matched.update(ngrams(output, tokenize) & ngrams(reference, tokenize))
-
-    def best(a: Counter[tuple[str, ...]], b: Counter[tuple[str, ...]]) -> list[NgramChange]:
-        more = [ngram for ngram in a if a[ngram] > b[ngram]]
-        more.sort(key=lambda ngram: (-(a[ngram] + 1) / (a[ngram] + b[ngram] + 2), ngram))
-        return [NgramChange(" ".join(n), mine[n], theirs[n]) for n in more[:NGRAMS]]
-
-    return best(mine, theirs), best(theirs, mine)
 
 
 def line_changes(
