@@ -25,22 +25,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 GROUPS = ("data", "model", "schedule", "variant", "experiment", "hparams_search")
 
-# What other programs call our keys.
-_ELSEWHERE = {
-    "training.learning_rate_scale": "lr learning_rate max_lr",
-    "training.warmup_steps": "warmup warmup_updates num_warmup_steps",
-    "training.max_steps": "epochs max_epochs num_epochs num_train_epochs steps max_update",
-    "training.source_tokens and training.target_tokens": "batch_size batch bs batch_tokens",
-    "training.patience": "early_stopping early_stopping_patience",
-    "training.checkpoint_steps": "eval_steps save_steps valid_steps save_interval",
-    "model.d_model": "hidden_size hidden_dim embed_dim dim",
-    "model.num_layers": "layers depth n_layers",
-    "run_dir": "output output_dir save_dir",
-    "precision": "fp16 bf16 amp",
-    "device": "gpu gpus",
-}
-_KNOWN_AS = {word: key for key, words in _ELSEWHERE.items() for word in words.split()}
-
 
 def _typed_keys(schema: type, prefix: str = "") -> dict[str, Any]:
     """Map every key, dotted, to its type; a section's name that is free to choose is `NAME`."""
@@ -215,13 +199,5 @@ def _no_such_key(key: str) -> str:
 
 
 def _nearest(name: str, options: Collection[str]) -> str:
-    # Also match the last word alone: max_steps is near training.max_steps.
-    by_leaf = {option.rpartition(".")[2]: option for option in options}
-    last = name.rpartition(".")[2]
-    near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
-    if not near and last in _KNOWN_AS:
-        near = [_KNOWN_AS[last]]
-    if not near:
-        leaf = difflib.get_close_matches(last, by_leaf, n=1, cutoff=0.7)
-        near = [by_leaf[leaf[0]]] if leaf else []
+    near = difflib.get_close_matches(name, options, n=1)
     return f"; did you mean {near[0]}?" if near else ""
