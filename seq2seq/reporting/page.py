@@ -4,20 +4,28 @@ The templates escape every text, and `escape_text` spells out what can't be seen
 from a corpus, a model or a configuration is shown and not interpreted.
 """
 
+import io
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
 from seq2seq.decoding.translation import WARNINGS
-from seq2seq.reporting.comparison import differing_parts
-from seq2seq.reporting.draw import Points, curves_svg
 from seq2seq.reporting.report import OtherRun, RunReport
+from seq2seq.reporting.sets import differing_parts
 from seq2seq.training.recorder import bleu_by_set, set_name
 
+Points: TypeAlias = Sequence[tuple[float, float]]
+
+_COLORS = ("#0b62b8", "#b3470b", "#2b7a3d", "#7b3fa0")
+_INK, _GRID = "#5b6570", "#d5dbe1"
+# The page's own colors, which are others in the dark.
+_VARIABLES = {_INK: "soft", _GRID: "line"} | {c: f"c{i}" for i, c in enumerate(_COLORS)}
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+_MAX_POINTS = 300  # of a curve
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
 _MAX_ROWS = 100
@@ -102,12 +110,12 @@ def _charts(report: RunReport) -> list[Chart]:
                 for label, points in curves.items()
             }
         curves = {label: points for label, points in curves.items() if points}
-        if svg := curves_svg(curves):
+        if curves:
             last = {
                 label: f"{points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
                 for label, points in curves.items()
             }
-            charts.append(Chart(title, Markup(svg), last))
+            charts.append(Chart(title, Markup(curves_svg(curves)), last))
     return charts
 
 
@@ -131,3 +139,46 @@ def _validations(report: RunReport) -> tuple[list[str], list[tuple[int, list[flo
     values = [dict(report.curves.get(name, [])) for name in metrics]
     steps = list(values[2])[-_MAX_ROWS:]
     return titles, [(int(step), [column.get(step) for column in values]) for step in steps]
+
+
+def curves_svg(curves: Mapping[str, Points]) -> str:
+    """Draw curves by step as SVG in the page's colors."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    # Text stays text, and equal curves give equal bytes.
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "seq2seq", "font.family": "DejaVu Sans"}
+    ):
+        figure = Figure(figsize=(4.2, 2.2))
+        axes = figure.add_axes((0.15, 0.12, 0.81, 0.82))
+        for number, points in enumerate(curves.values()):
+            axes.plot(
+                *zip(*points[:: -(len(points) // _MAX_POINTS + 1)], strict=True),  # with the last
+                color=_COLORS[number % 4],
+                linestyle=_DASHES[number % 4],
+                marker="o" if len(points) == 1 else "",
+                markersize=4,
+                clip_on=False,
+            )
+        axes.grid(axis="y", color=_GRID, clip_on=False)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0, labelsize=10.5, labelcolor=_INK)
+        axes.set_xlim(0, max(x for points in curves.values() for x, _ in points) or 1)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if abs(y) >= 1000 else f"{y:.3g}")
+        content = io.StringIO()
+        figure.savefig(
+            content,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        )
+    svg = content.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for color, name in _VARIABLES.items():
+        svg = svg.replace(color, f"var(--{name})")
+    return svg

@@ -1,8 +1,11 @@
-"""What a model does on test sets: translations, and scores of the sets."""
+"""What a model does on test sets: scores, suspicious outputs, samples, another system beside it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from difflib import SequenceMatcher
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from typing import TypeAlias
 
 from seq2seq.config import Config
@@ -10,21 +13,21 @@ from seq2seq.data.corpus import training_splits
 from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.evaluation.scores import Score, ScoreConfig, score_all, too_long_for_ter
-from seq2seq.evaluation.significance import bleu_with_interval
-from seq2seq.reporting.comparison import (
-    MAX_CHARACTERS,
-    Sample,
-    SetComparison,
-    choose_samples,
-    compare_set,
-)
+from seq2seq.evaluation.scores import SCRIPTS, Score, ScoreConfig, score_all, too_long_for_ter
+from seq2seq.evaluation.significance import Comparison, bleu_with_interval, compare, line_chrf
 
 _Key: TypeAlias = tuple[str | None, str | None]
-
-_EXAMPLES = 5
+EXAMPLES = 5
+"""Lines of each kind that are shown."""
 MAX_TRAINING_PAIRS = 1_000_000
 """Training pairs among which lines of test sets are looked for: the first ones."""
+MAX_CHARACTERS = 1000
+"""Characters of a line that can be a sample; a longer one would make the page unreadable."""
+MAX_PIECES = 40
+"""Pieces per side up to which the attention is shown."""
+_NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
+_MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
+_PARTS = re.compile(rf"\s+|[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,55 @@ class Overlap:
     sources: int
     references: int
     pairs: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Cross-attention of the last layer, the mean of its heads."""
+
+    rows: list[str]
+    """Pieces of the output that attend: the start symbol, then all but the last."""
+    columns: list[str]
+    """Pieces of the source."""
+    weights: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A line of the test set, counted from 1, with its translation."""
+
+    kind: str
+    """`worst`, `median` or `best`."""
+    line: int
+    source: str
+    reference: str
+    output: str
+    chrf: float
+    attention: Attention | None
+
+
+@dataclass(frozen=True)
+class LineChange:
+    """A line, counted from 1, that one system translates better than the other."""
+
+    line: int
+    source: str
+    reference: str
+    run: str
+    other: str
+    run_chrf: float
+    other_chrf: float
+
+
+@dataclass(frozen=True)
+class SetComparison:
+    """Another system compared with the run, which is the baseline of the tests."""
+
+    other: str
+    tests: list[Comparison]
+    lines_won: list[LineChange]
+    """Lines that the run translates better, by chrF."""
+    lines_lost: list[LineChange]
 
 
 @dataclass(frozen=True)
@@ -98,8 +150,7 @@ def report_sets(
         into = for_language(translator, text)
         translations = list(into.translate_stream(text.sources))
         outputs = [translation.text for translation in translations]
-        sides = text.sources, text.references
-        comparison = compare_set(names, *sides, (outputs, theirs), scoring) if theirs else None
+        comparison = compare_set(names, text, outputs, theirs, scoring) if theirs else None
         _, low, high = bleu_with_interval(outputs, text.references, scoring.tokenize)
         warnings, lines = find_warnings(text.sources, translations)
         report = SetReport(
@@ -111,7 +162,7 @@ def report_sets(
             output_warnings=warnings,
             warning_lines=lines,
             overlap=overlap,
-            samples=choose_samples(into, *sides, outputs),
+            samples=choose_samples(into, text, outputs),
             comparison=comparison,
         )
         reports.append(report)
@@ -153,13 +204,103 @@ def find_warnings(
 ) -> tuple[OutputWarnings, list[WarningLine]]:
     """Count the suspicious translations, and collect the first of each kind."""
     total = OutputWarnings()
-    found: dict[str, list[WarningLine]] = {kind: [] for kind in WARNINGS}
+    examples: dict[str, list[WarningLine]] = {kind: [] for kind in WARNINGS}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
-        one = OutputWarnings()
-        one.count(source, translation)
-        total += one
+        warnings = OutputWarnings()
+        warnings.count(source, translation)
+        total += warnings
         texts = source[:MAX_CHARACTERS], translation.text[:MAX_CHARACTERS]
-        for kind, lines in found.items():
-            if getattr(one, kind) and len(lines) < _EXAMPLES:
+        for kind, lines in examples.items():
+            if getattr(warnings, kind) and len(lines) < EXAMPLES:
                 lines.append(WarningLine(kind, number, *texts))
-    return total, [line for lines in found.values() for line in lines]
+    return total, list(chain(*examples.values()))
+
+
+def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]) -> list[Sample]:
+    """Choose the lines with the lowest, the median and the highest chrF.
+
+    Lines of more than `MAX_CHARACTERS` characters are skipped, and so are blank ones.
+    """
+    lines = [
+        (number, *texts)
+        for number, texts in enumerate(zip(text.sources, text.references, outputs, strict=True), 1)
+        if texts[0].strip() and texts[1].strip() and max(map(len, texts)) <= MAX_CHARACTERS
+    ]
+    scores = line_chrf([line[3] for line in lines], [line[2] for line in lines])
+    ranked = sorted(zip(scores, lines, strict=True))
+    worst, rest = ranked[:EXAMPLES], ranked[EXAMPLES:]
+    best = rest[-EXAMPLES:][::-1]
+    middle = max(0, (len(ranked) - EXAMPLES) // 2)
+    median = [row for row in ranked[middle : middle + EXAMPLES] if row not in [*worst, *best]]
+    samples = []
+    for kind, rows in (("worst", worst), ("median", median), ("best", best)):
+        for score, (number, source, reference, output) in rows:
+            attention = attention_of(translator, source, output)
+            samples.append(Sample(kind, number, source, reference, output, score, attention))
+    return samples
+
+
+def attention_of(translator: Translator, source: str, output: str) -> Attention | None:
+    """Compute the attention of a translation; None if there is none or it is too large to show."""
+    if len(translator.models) > 1 or not output.strip():
+        return None
+    try:
+        maps = translator.attention(source, output)
+    except UserError:  # longer than the model accepts, or a NaN
+        return None
+    rows, columns = maps.sides("cross")
+    if max(len(rows), len(columns)) > MAX_PIECES:
+        return None
+    weights = maps.cross[-1].float().mean(dim=0)  # (H, T, S) -> (T, S)
+    return Attention(rows, columns, [[round(w, 3) for w in row] for row in weights.tolist()])
+
+
+def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
+    """Divide a text into parts, each with whether it is missing in the other text.
+
+    Words and punctuation marks are compared, and characters of scripts that put no spaces between
+    words.
+    """
+    mine, theirs = _PARTS.findall(text), [word for word in _PARTS.findall(other) if word.strip()]
+    indices = [index for index, part in enumerate(mine) if part.strip()]
+    words = [mine[index] for index in indices]
+    missing = set(indices)
+    for block in SequenceMatcher(None, words, theirs, autojunk=False).get_matching_blocks():
+        missing -= set(indices[block.a : block.a + block.size])
+    marked = ((part, index in missing) for index, part in enumerate(mine))
+    return [
+        ("".join(part for part, _ in group), differs)
+        for differs, group in groupby(marked, key=itemgetter(1))
+    ]
+
+
+def compare_set(
+    names: tuple[str, str],
+    text: TextSet,
+    run: Sequence[str],
+    other: Sequence[str],
+    scoring: ScoreConfig,
+) -> SetComparison:
+    """Compare the outputs of a run and of another system."""
+    changes = line_changes(text.sources, text.references, run, other)
+    return SetComparison(
+        other=names[1],
+        tests=compare({names[0]: run, names[1]: other}, [text.references], scoring),
+        lines_won=[line for line in changes if line.run_chrf > line.other_chrf][:EXAMPLES],
+        lines_lost=[line for line in changes[::-1] if line.run_chrf < line.other_chrf][:EXAMPLES],
+    )
+
+
+def line_changes(
+    sources: Sequence[str], references: Sequence[str], run: Sequence[str], other: Sequence[str]
+) -> list[LineChange]:
+    """List the lines that can be shown, those first in which the run gains most chrF."""
+    rows = [
+        (line, *texts)
+        for line, texts in enumerate(zip(sources, references, run, other, strict=True), start=1)
+        if max(map(len, texts)) <= MAX_CHARACTERS
+    ]
+    mine = line_chrf([row[3] for row in rows], [row[2] for row in rows])
+    theirs = line_chrf([row[4] for row in rows], [row[2] for row in rows])
+    changes = [LineChange(*row, a, b) for row, a, b in zip(rows, mine, theirs, strict=True)]
+    return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)

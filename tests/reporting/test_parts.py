@@ -8,9 +8,8 @@ import pytest
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.evaluation.scores import bleu
 from seq2seq.evaluation.significance import bleu_with_interval
-from seq2seq.reporting.comparison import differing_parts, line_changes
-from seq2seq.reporting.draw import curves_svg
-from seq2seq.reporting.sets import find_warnings
+from seq2seq.reporting.page import curves_svg
+from seq2seq.reporting.sets import differing_parts, find_warnings, line_changes
 
 REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody paints .", "a a a a b"]
 OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]
