@@ -23,7 +23,7 @@ from typing import Any
 from seq2seq.config import read_config
 from seq2seq.fidelity.table3 import ROWS
 from seq2seq.reporting.record import FINISHED_FILE
-from seq2seq.reporting.report import PAGE_FILE
+from seq2seq.reporting.run_report import PAGE_FILE
 from seq2seq.storage.checkpoint import checkpoints, find_model, progress_file
 from seq2seq.storage.model_folder import read_search
 from seq2seq.training.recorder import METRICS, read_metrics

@@ -94,7 +94,7 @@ def compose_config(overrides: list[str]) -> "Config":
 
 def _trained(run: Path) -> "Subject":
     from seq2seq.config import Config, read_config
-    from seq2seq.reporting.report import make_subject
+    from seq2seq.reporting.run_report import make_subject
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import load_model
 

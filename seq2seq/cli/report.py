@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.data.lines import create_binary
     from seq2seq.fast.process import retain_freed_memory
     from seq2seq.reporting.page import draw_page
-    from seq2seq.reporting.report import PAGE_FILE, distinct_names, make_report
+    from seq2seq.reporting.run_report import PAGE_FILE, distinct_names, make_report
     from seq2seq.reporting.sets import TextSet
     from seq2seq.training.recorder import METRICS
 

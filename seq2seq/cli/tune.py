@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
     from seq2seq.fast.process import retain_freed_memory
     from seq2seq.files.manifest import manifest_sum
-    from seq2seq.reporting.report import PAGE_FILE
+    from seq2seq.reporting.run_report import PAGE_FILE
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import check_model_path, load_model
     from seq2seq.storage.trained_model import TunedSearch
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
     from seq2seq.config import read_config
-    from seq2seq.reporting.report import validation_sets
+    from seq2seq.reporting.run_report import validation_sets
     from seq2seq.reporting.sets import TextSet
 
     if arguments.source is not None:
@@ -166,7 +166,7 @@ def _write(
     from seq2seq.decoding.config import SearchConfig
     from seq2seq.decoding.translator import Translator
     from seq2seq.reporting.card import replace_scores, score_for_card
-    from seq2seq.reporting.report import validation_sets
+    from seq2seq.reporting.run_report import validation_sets
     from seq2seq.storage.model_folder import CARD_FILE, save_search
 
     if config is None or not (folder / CARD_FILE).exists():

@@ -12,7 +12,7 @@ from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.evaluation.scores import Score, ScoreConfig, score_all
 from seq2seq.reporting.record import DataRecord, translate_command
-from seq2seq.reporting.report import RunReport
+from seq2seq.reporting.run_report import RunReport
 from seq2seq.reporting.sets import TextSet, find_warnings, for_language
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from markupsafe import Markup
 
 from seq2seq.decoding.translation import WARNINGS
-from seq2seq.reporting.report import OtherRun, RunReport
+from seq2seq.reporting.run_report import OtherRun, RunReport
 from seq2seq.reporting.sets import differing_parts
 from seq2seq.training.recorder import bleu_by_set, set_name
 

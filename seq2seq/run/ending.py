@@ -10,7 +10,7 @@ from seq2seq.files.atomic import add_file, write_file
 from seq2seq.model import Transformer
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
-from seq2seq.reporting.report import PAGE_FILE, make_report
+from seq2seq.reporting.run_report import PAGE_FILE, make_report
 from seq2seq.storage.checkpoint import average
 from seq2seq.storage.model_folder import CARD_FILE, check_weights, read_description
 from seq2seq.storage.trained_model import TrainedModel

@@ -37,7 +37,7 @@ def examined_once() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seq2seq.reporting.report.examine", remembered)
+        patch.setattr("seq2seq.reporting.run_report.examine", remembered)
         yield
 
 

@@ -12,7 +12,7 @@ from seq2seq.cli.main import main
 from seq2seq.evaluation.scores import Score
 from seq2seq.files.manifest import read_manifest
 from seq2seq.reporting.card import CardScores, replace_scores
-from seq2seq.reporting.report import make_report
+from seq2seq.reporting.run_report import make_report
 from seq2seq.storage.checkpoint import find_model
 from seq2seq.training.recorder import read_metrics
 

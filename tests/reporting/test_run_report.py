@@ -26,7 +26,7 @@ from seq2seq.fidelity.report import examine
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
-from seq2seq.reporting.report import make_report, make_subject
+from seq2seq.reporting.run_report import make_report, make_subject
 from seq2seq.reporting.sets import Overlap, TextSet
 from seq2seq.run.setup import describe_initial_model
 from seq2seq.run.training_run import run_training
