@@ -28,15 +28,15 @@ GROUPS = ("data", "model", "schedule", "variant", "experiment", "hparams_search"
 
 def _typed_keys(schema: type, prefix: str = "") -> dict[str, Any]:
     """Map every key, dotted, to its type; a section's name that is free to choose is `NAME`."""
-    found: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for name, kind in get_type_hints(schema).items():
-        found[prefix + name] = kind
+        kinds[prefix + name] = kind
         is_named = get_origin(kind) is dict
         section = get_args(kind)[1] if is_named else kind
         if is_dataclass(section):
             assert isinstance(section, type)
-            found |= _typed_keys(section, f"{prefix}{name}." + "NAME." * is_named)
-    return found
+            kinds |= _typed_keys(section, f"{prefix}{name}." + "NAME." * is_named)
+    return kinds
 
 
 KEYS = _typed_keys(Config)
@@ -140,11 +140,11 @@ def raise_failures() -> Iterator[None]:
         raise failures[0]
 
 
-def to_config(chosen: DictConfig) -> Config:
+def to_config(composed: DictConfig) -> Config:
     """Convert a composed configuration to a checked `Config`."""
     try:
         # As plain values: only these are refused if the schema lacks their keys.
-        values = OmegaConf.to_container(chosen)
+        values = OmegaConf.to_container(composed)
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
     except ConfigKeyError as error:
         raise UsageError(_no_such_key(str(error.full_key))) from error
@@ -161,16 +161,16 @@ def explain(error: Exception) -> str:
     message = " ".join(str(error).split())
     # The rest of the message, from `full_key` on, names our classes.
     cause = re.split(r"\s+full_key:", " ".join(str(error.__cause__ or "").split()))[0]
-    if found := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
-        return f"no such group: {found[1]}{_nearest(found[1], GROUPS)}"
-    if found := re.search(r"Could not (?:override|delete)\b[^']* '([^']+)'", message):
-        if _general(found[1]) not in (*KEYS, *GROUPS):
-            return _no_such_key(found[1])
-        return f"{found[1]}: {cause or message}"
-    if found := re.search(r"Error merging override (.+)", message):
-        return f"{found[1]}: {cause}"
-    if found := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
-        group, name = found.groups()
+    if match := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
+        return f"no such group: {match[1]}{_nearest(match[1], GROUPS)}"
+    if match := re.search(r"Could not (?:override|delete)\b[^']* '([^']+)'", message):
+        if _general(match[1]) not in (*KEYS, *GROUPS):
+            return _no_such_key(match[1])
+        return f"{match[1]}: {cause or message}"
+    if match := re.search(r"Error merging override (.+)", message):
+        return f"{match[1]}: {cause}"
+    if match := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
+        group, name = match.groups()
         if group == "hydra":  # such as launcher/joblib
             kind, _, plugin = name.partition("/")
             if near := _nearest(plugin, message.partition("Available options in")[2].split()):
@@ -192,10 +192,10 @@ def _general(key: str) -> str:
 
 
 def _no_such_key(key: str) -> str:
-    known = list(KEYS)
-    if found := _NAMED_KEY.match(key):
-        known = [k.replace(f"{found[1]}.NAME.", f"{found[0]}.") for k in known]
-    return f"no such key: {key}{_nearest(key, [*known, *GROUPS])}; --cfg job shows them all"
+    keys = list(KEYS)
+    if match := _NAMED_KEY.match(key):
+        keys = [k.replace(f"{match[1]}.NAME.", f"{match[0]}.") for k in keys]
+    return f"no such key: {key}{_nearest(key, [*keys, *GROUPS])}; --cfg job shows them all"
 
 
 def _nearest(name: str, options: Collection[str]) -> str:

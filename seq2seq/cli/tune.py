@@ -114,10 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
     best = best_trial(trials)
     if remark := unsuited_tokenizer(best.signature, [text.references]):
         report(remark)
-    chosen, written = TunedSearch(best.beam_size, best.alpha), None
+    search, written = TunedSearch(best.beam_size, best.alpha), None
     try:
         if not arguments.dry_run:
-            _write(folder, chosen, manifest, Path(arguments.model), config, options, scoring)
+            _write(folder, search, manifest, Path(arguments.model), config, options, scoring)
             written = str(folder)
     finally:  # the search has taken long
         if arguments.json:
@@ -145,9 +145,9 @@ def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
     fitting = [text for text in sets if arguments.to in (None, text.language) or not text.language]
     if not fitting:
-        known = ", ".join(sorted({text.language or "" for text in sets}))
+        languages = ", ".join(sorted({text.language or "" for text in sets}))
         raise UsageError(
-            f"--to {arguments.to}: the run was validated in {known}; give text with -s SOURCE"
+            f"--to {arguments.to}: the run was validated in {languages}; give text with -s SOURCE"
             " -r REFERENCE"
         )
     return fitting[0], config

@@ -68,7 +68,7 @@ def compare(
         raise UsageError("a comparison needs two systems, each under its own name")
     check_sampling(samples, seed)
     for hypotheses in systems.values():
-        known = known_references(hypotheses, references)
+        checked = known_references(hypotheses, references)
     config = config or ScoreConfig()
     metrics = all_metrics(config, [*systems.values(), *references])
     # sacreBLEU reads the seed only from the environment.
@@ -76,14 +76,14 @@ def compare(
         test = PairedTest(
             list(systems.items()),
             {str(i): metric for i, metric in enumerate(metrics)},
-            known,
+            checked,
             test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
             n_samples=samples or 0,
         )
     signatures, results = test()
-    (baseline, baseline_lines), *others = systems.items()
+    (baseline, baseline_lines), *rivals = systems.items()
     comparisons = []
-    for i, (system, lines) in enumerate(others, start=1):
+    for i, (system, lines) in enumerate(rivals, start=1):
         differing = sum(map(ne, lines, baseline_lines))
         for metric in signatures:
             of_baseline, of_system = results[metric][0], results[metric][i]
@@ -123,11 +123,11 @@ def bleu_with_interval(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
 ) -> tuple[float, float, float]:
     """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
-    known = known_references(hypotheses, [references])
+    checked = known_references(hypotheses, [references])
     with patch.dict(os.environ, SACREBLEU_SEED=str(SEED)):
         # Forced, because `score_all` has given the warning of tokenized text.
         metric = bleu_metric(ScoreConfig(tokenize=tokenize), force=True)
-        result = metric.corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
+        result = metric.corpus_score(hypotheses, checked, n_bootstrap=SAMPLES)
     # Of few lines, the interval can reach beyond what a score can be.
     low, high = max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
     return result.score, low, high

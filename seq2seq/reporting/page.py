@@ -124,9 +124,9 @@ def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Point
     curves: dict[str, Points] = {}
     for label, name in names.items():
         kind = name.rpartition("/")[2]
-        theirs = other.same_sets.get(set_name(name)) if name.startswith("valid/") else None
-        if theirs is not None:
-            metric = f"valid/{kind}" if theirs == "valid" else f"valid/{theirs}/{kind}"
+        other_set = other.same_sets.get(set_name(name)) if name.startswith("valid/") else None
+        if other_set is not None:
+            metric = f"valid/{kind}" if other_set == "valid" else f"valid/{other_set}/{kind}"
             curves[f"{label}, {other.run}"] = other.curves.get(metric, [])
     return curves
 

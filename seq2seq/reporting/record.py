@@ -26,6 +26,14 @@ from seq2seq.storage.checkpoint import checkpoints, read_progress
 DATA_FILE = "data.json"
 FINISHED_FILE = "finished.json"
 """Written when training and averaging are finished; says why training ended."""
+LOCATION = ("run_dir", "cache", "resume")
+"""Settings that say where a run is, and not what it is."""
+VOCABULARY = "data.tokenizer."
+SAMPLING = "data.tokenizer.sampling"
+"""A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
+its own."""
+# Of these, the initial model's are the defaults, so that its command names them.
+_DROPOUTS = {f"model.{name}" for name in DROPOUTS}
 _LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
@@ -69,7 +77,7 @@ def data_record(data: PreparedData) -> bytes:
         warnings=data.warnings,
         sha256=_sums(data.splits),
         folder=os.getcwd(),
-        lengths=list(zip(_PERCENTILES, *(found.tolist() for found in percentiles), strict=True)),
+        lengths=list(zip(_PERCENTILES, *(tokens.tolist() for tokens in percentiles), strict=True)),
         histogram=list(zip(_LENGTHS, *histograms, strict=True)),
         ratios=list(zip(_RATIOS, ratios, strict=True)),
     )
@@ -140,16 +148,6 @@ def machine() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-LOCATION = ("run_dir", "cache", "resume")
-"""Settings that say where a run is, and not what it is."""
-VOCABULARY = "data.tokenizer."
-SAMPLING = "data.tokenizer.sampling"
-"""A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
-its own."""
-# Of these, too, the initial model's are the defaults, so that its command names them.
-_DROPOUTS = {f"model.{name}" for name in DROPOUTS}
 
 
 def train_command(config: Config) -> str:

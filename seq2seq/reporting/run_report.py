@@ -156,7 +156,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
     search = _search(trained, config)
     finished, state = read_object(run / FINISHED_FILE), newest_progress(run)
     progress, settings = state.get("progress", {}), state.get("changeable", {})
-    known = [str(finished["machine"])] if "machine" in finished else []
+    cpu = [str(finished["machine"])] if "machine" in finished else []
     return {
         "run": name,
         "model": find_model(run).name,
@@ -165,7 +165,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
         "ended": finished.get("ended", ""),
         "steps": progress.get("step", finished.get("step", 0)),
         "minutes": progress["seconds"] / 60 if "seconds" in progress else None,
-        "machine": ", ".join([*known, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
+        "machine": ", ".join([*cpu, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
         "changes": progress.get("changes", []),
         "best": best_validation(records, config.training),
         "means": finished.get("means", {}),
@@ -221,18 +221,19 @@ def _compare_runs(
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
     trained = load_model(find_model(other))
     translator, outputs = make_translator(trained, other_config, device), []
-    own = other_config.data.target_language
+    into = other_config.data.target_language
     for text in texts:
         language = text.language or config.data.target_language
         # A model of one language may not know its code.
         if len(trained.target_languages) > 1:
             translator = translator.with_target_language(language)
-        elif text.language is not None and own not in ("target", language):
+        elif text.language is not None and into not in ("target", language):
             raise UserError(
-                f"--compare {other}: translates into {own}, and {text.name} is in {language}:"
+                f"--compare {other}: translates into {into}, and {text.name} is in {language}:"
                 " compare runs of the same languages"
             )
-        outputs.append([one.text for one in translator.translate_stream(text.sources)])
+        translations = translator.translate_stream(text.sources)
+        outputs.append([translation.text for translation in translations])
     facts = _facts(other, other_config, name, trained)
     return OtherRun(**facts, same_sets=same_sets, settings=settings), outputs
 

@@ -172,12 +172,12 @@ def report_sets(
 def count_overlaps(config: Config, texts: Sequence[TextSet]) -> Sequence[Overlap | str]:
     """Count the lines of test sets that are in the training text, which is read once."""
     rows = [list(map(_keys, text.sources, text.references)) for text in texts]
-    wanted = set(chain(*chain(*rows)))
+    all_keys = set(chain(*chain(*rows)))
     train = chain.from_iterable(split.pairs() for split in training_splits(config.data))
     matches, read = set[_Key](), 0
     try:
         for pair in islice(train, MAX_TRAINING_PAIRS):
-            matches |= wanted.intersection(_keys(pair.source, pair.target))
+            matches |= all_keys.intersection(_keys(pair.source, pair.target))
             read += 1
         among = f"the {'first ' if next(train, None) else ''}{read:,} training pairs"
     except UserError as error:
@@ -300,7 +300,7 @@ def line_changes(
         for line, texts in enumerate(zip(sources, references, run, other, strict=True), start=1)
         if max(map(len, texts)) <= MAX_CHARACTERS
     ]
-    mine = line_chrf([row[3] for row in rows], [row[2] for row in rows])
-    theirs = line_chrf([row[4] for row in rows], [row[2] for row in rows])
-    changes = [LineChange(*row, a, b) for row, a, b in zip(rows, mine, theirs, strict=True)]
+    run_chrf = line_chrf([row[3] for row in rows], [row[2] for row in rows])
+    other_chrf = line_chrf([row[4] for row in rows], [row[2] for row in rows])
+    changes = [LineChange(*row, a, b) for row, a, b in zip(rows, run_chrf, other_chrf, strict=True)]
     return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)
