@@ -25,8 +25,6 @@ two systems' lines at random (Riezler and Maxwell 2005)."""
 
 SAMPLES = 1000
 """Bootstrap samples of an interval."""
-SEED = 12345
-"""Of the bootstrap samples; sacreBLEU's default."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def compare(
     config = config or ScoreConfig()
     metrics = all_metrics(config, [*systems.values(), *references])
     # sacreBLEU reads the seed only from the environment.
-    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED if seed is None else seed)):
+    with patch.dict(os.environ, SACREBLEU_SEED=str(seed or 12345)):
         test = PairedTest(
             list(systems.items()),
             {str(i): metric for i, metric in enumerate(metrics)},
@@ -119,18 +117,15 @@ def check_sampling(samples: int | None, seed: int | None) -> None:
         raise UsageError(f"--seed {seed}: must be at least 1")
 
 
-def bleu_with_interval(
+def bleu_interval(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
-) -> tuple[float, float, float]:
-    """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
-    checked = known_references(hypotheses, [references])
-    with patch.dict(os.environ, SACREBLEU_SEED=str(SEED)):
-        # Forced, because `score_all` has given the warning of tokenized text.
-        metric = bleu_metric(ScoreConfig(tokenize=tokenize), force=True)
-        result = metric.corpus_score(hypotheses, checked, n_bootstrap=SAMPLES)
+) -> tuple[float, float]:
+    """Compute the bounds of BLEU's 95 % interval by `SAMPLES` bootstrap samples."""
+    # Forced, because `score_all` has given the warning of tokenized text.
+    metric = bleu_metric(ScoreConfig(tokenize=tokenize), force=True)
+    result = metric.corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
     # Of few lines, the interval can reach beyond what a score can be.
-    low, high = max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
-    return result.score, low, high
+    return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
 
 
 def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

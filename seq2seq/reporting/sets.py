@@ -14,7 +14,7 @@ from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.evaluation.scores import SCRIPTS, Score, ScoreConfig, score_all, too_long_for_ter
-from seq2seq.evaluation.significance import Comparison, bleu_with_interval, compare, line_chrf
+from seq2seq.evaluation.significance import Comparison, bleu_interval, compare, line_chrf
 
 _Key: TypeAlias = tuple[str | None, str | None]
 EXAMPLES = 5
@@ -151,14 +151,13 @@ def report_sets(
         translations = list(into.translate_stream(text.sources))
         outputs = [translation.text for translation in translations]
         comparison = compare_set(names, text, outputs, theirs, scoring) if theirs else None
-        _, low, high = bleu_with_interval(outputs, text.references, scoring.tokenize)
         warnings, lines = find_warnings(text.sources, translations)
         report = SetReport(
             name=text.name,
             lines=len(outputs),
             scores=score_all(outputs, [text.references], scoring),
             without_ter=too_long_for_ter([outputs, text.references]),
-            bleu_interval=(low, high),
+            bleu_interval=bleu_interval(outputs, text.references, scoring.tokenize),
             output_warnings=warnings,
             warning_lines=lines,
             overlap=overlap,

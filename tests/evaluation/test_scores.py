@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,8 +177,6 @@ def test_a_test_set_that_can_t_be_downloaded_is_one_line(
 
 @pytest.mark.parametrize("line", ["ab cde " * 14_285, "word " * 251], ids=["100,000", "251"])
 def test_ter_is_skipped_where_a_line_is_too_long_for_it(line: str) -> None:
-    started = time.perf_counter()
     names = [score.name for score in score_all(["a b", line], [["a b", line]])]
     assert names == ["BLEU", "chrF2", "chrF2++", "exact match"]
-    assert time.perf_counter() - started < 20  # 1 s on an idle machine
     assert "line 2 has" in too_long_for_ter([["a"], ["a b", line]])

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
-from seq2seq.evaluation.significance import Comparison, Resampling, compare
+from seq2seq.evaluation.scores import bleu
+from seq2seq.evaluation.significance import Comparison, Resampling, bleu_interval, compare
 
 
 def damaged(lines: list[str], share: float, seed: int) -> list[str]:
@@ -104,3 +106,15 @@ def test_the_seed_alone_decides_and_the_environment_is_restored(
     monkeypatch.setenv("SACREBLEU_SEED", "99")
     assert compare(SYSTEMS, [REFERENCES], samples=20, seed=3) == one
     assert os.environ["SACREBLEU_SEED"] == "99"
+
+
+def test_an_interval_is_that_of_resampled_texts() -> None:
+    outputs, references = SYSTEMS["baseline"] * 3, REFERENCES * 3
+    chance, count = random.Random(1), len(references)
+    values = []
+    for _ in range(150):
+        lines = chance.choices(range(count), k=count)
+        value = bleu([outputs[i] for i in lines], [[references[i] for i in lines]]).value
+        values.append(value)
+    expected = np.percentile(values, [2.5, 97.5])
+    assert bleu_interval(outputs, references) == pytest.approx(expected, abs=2)

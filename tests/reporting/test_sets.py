@@ -2,29 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.evaluation.scores import bleu
-from seq2seq.evaluation.significance import bleu_with_interval
 from seq2seq.reporting.page import curves_svg
 from seq2seq.reporting.sets import differing_parts, find_warnings, line_changes
-
-REFERENCES = ["a man sees the sea .", "the woman likes an apple .", "nobody paints .", "a a a a b"]
-OUTPUTS = ["a man likes the sea .", "the woman likes an apple .", "nobody sees the sea .", "a b b"]
-
-
-def test_an_interval_is_that_of_resampled_texts() -> None:
-    outputs, references = OUTPUTS * 30, REFERENCES * 30
-    value, low, high = bleu_with_interval(outputs, references)
-    assert value == bleu(outputs, [references]).value
-    chance = np.random.default_rng(1)
-    drawn = (chance.integers(len(outputs), size=len(outputs)) for _ in range(150))
-    scores = [
-        bleu([outputs[i] for i in lines], [[references[i] for i in lines]]).value for lines in drawn
-    ]
-    assert (low, high) == pytest.approx(np.percentile(scores, [2.5, 97.5]), abs=2)
 
 
 @pytest.mark.parametrize(
