@@ -3,8 +3,8 @@
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from seq2seq.decoding.config import TranslationOptions
     from seq2seq.evaluation.scores import ScoreConfig
     from seq2seq.reporting.sets import TextSet
-    from seq2seq.storage.trained_model import TunedSearch
-    from seq2seq.tuning import Trial
+    from seq2seq.storage.trained_model import TrainedModel, TunedSearch
 
+BEAM_SIZES = (1, 2, 4, 8)
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""From 0 to 1, as Wu et al. (2016) tried them. A higher one can win on the validation set because
+its references are long, and then make translations of other text repeat themselves."""
 EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
 --beam or --alpha says otherwise.
@@ -34,6 +37,18 @@ examples:
   seq2seq tune --model runs/captions
   seq2seq tune --model runs/captions -s valid.en -r valid.de --beams 4 --alphas 0.6,0.8,1 --dry-run
 """
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The score of a search on the validation set."""
+
+    beam_size: int
+    alpha: float
+    metric: str
+    value: float
+    length_ratio: float  # tokens of the translations per token of the references
+    signature: str  # of the metric
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
     from seq2seq.config import trained_bleu_tokenizer
+    from seq2seq.decoding.config import SearchConfig
     from seq2seq.evaluation.scores import ScoreConfig, unsuited_tokenizer
     from seq2seq.fast.process import retain_freed_memory
     from seq2seq.files.manifest import manifest_sum
@@ -79,7 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.storage.checkpoint import find_model
     from seq2seq.storage.model_folder import check_model_path, load_model
     from seq2seq.storage.trained_model import TunedSearch
-    from seq2seq.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
 
     if (arguments.source is None) != (arguments.reference is None):
         raise UsageError("-s and -r go together")
@@ -99,19 +114,12 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = ScoreConfig(tokenize=tokenizer)
     manifest = manifest_sum(folder)
     retain_freed_memory()
-    trials = list(
-        try_searches(
-            load_model(folder),
-            text.sources,
-            text.references,
-            beam_sizes=beam_sizes,
-            alphas=alphas,
-            options=options,
-            scoring=scoring,
-            by_chrf=select_by == "chrf",
-        )
-    )
-    best = best_trial(trials)
+    model, by_chrf, trials = load_model(folder), select_by == "chrf", list[Trial]()
+    for beam_size in beam_sizes:
+        trials += _try_alphas(model, text, beam_size, alphas, options, scoring, by_chrf=by_chrf)
+    # Of equals, the smallest beam, then the alpha nearest the paper's.
+    paper = SearchConfig().alpha
+    best = max(trials, key=lambda t: (t.value, -t.beam_size, -abs(t.alpha - paper)))
     if remark := unsuited_tokenizer(best.signature, [text.references]):
         report(remark)
     search, written = TunedSearch(best.beam_size, best.alpha), None
@@ -153,6 +161,36 @@ def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     return fitting[0], config
 
 
+def _try_alphas(
+    model: "TrainedModel",
+    text: "TextSet",
+    beam_size: int,
+    alphas: Sequence[float],
+    options: "TranslationOptions",
+    scoring: "ScoreConfig",
+    *,
+    by_chrf: bool,
+) -> Iterator[Trial]:
+    """Score a beam size with every alpha by BLEU or chrF2; all alphas share one search."""
+    from seq2seq.decoding.config import SweepConfig
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.evaluation.scores import all_metrics, signature
+
+    metrics = all_metrics(scoring, [])[: 2 if by_chrf else 1]
+    search = SweepConfig(beam_size=beam_size, alphas=tuple(alphas))
+    translations = Translator(model, replace(options, search=search)).translate(text.sources)
+    for number, alpha in enumerate(alphas):
+        # A line without words has one candidate, an empty line none.
+        outputs = [
+            (t.candidates[number:] or t.candidates)[0].text if t.candidates else ""
+            for t in translations
+        ]
+        results = [metric.corpus_score(outputs, [text.references]) for metric in metrics]
+        best, ratio = results[-1], results[0].ratio
+        mark = signature(metrics[-1].get_signature(), scoring)
+        yield Trial(beam_size, alpha, best.name, best.score, ratio, mark)
+
+
 def _write(
     folder: Path,
     search: "TunedSearch",
@@ -183,7 +221,7 @@ def _write(
     save_search(folder, search, manifest, partial(replace_scores, scored=scored))
 
 
-def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | None) -> None:
+def _print(trials: Sequence[Trial], best: Trial, lines: int, written: str | None) -> None:
     print(
         f"{lines:,} lines, {best.metric} {best.signature}\n"
         f"{best.metric} and length ratio by alpha and beam:"
