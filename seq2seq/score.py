@@ -134,14 +134,14 @@ def exact_match(
     Leading and trailing whitespace is ignored.
     """
     config = config or ScoreConfig()
-    known = known_references(hypotheses, references)
+    references = known_references(hypotheses, references)
 
     def form(line: str) -> str:
         return line.strip().lower() if config.lowercase else line.strip()
 
     equal = sum(
         form(hypothesis) in [form(target) for target in targets if target is not None]
-        for hypothesis, *targets in zip(hypotheses, *known, strict=True)
+        for hypothesis, *targets in zip(hypotheses, *references, strict=True)
     )
     fields = {"test": config.test_set, "lang": config.language_pair}
     named = "".join(f"{key}:{value}|" for key, value in fields.items() if value)
@@ -149,7 +149,7 @@ def exact_match(
     return Score(
         "exact match",
         100.0 * equal / len(hypotheses),
-        f"nrefs:{count_references(known)}|{named}case:{case}",
+        f"nrefs:{count_references(references)}|{named}case:{case}",
         f"{equal} of {len(hypotheses)} lines",
     )
 
@@ -176,13 +176,13 @@ def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
 def suited_tokenizer(references: Sequence[str]) -> str | None:
     """Return sacreBLEU's tokenizer for Korean or a script without spaces; None if 13a suits."""
     text = "".join(references[:1000])
-    found = {name: len(re.findall(f"[{script}]", text)) for name, script in SCRIPTS.items()}
+    counts = {name: len(re.findall(f"[{script}]", text)) for name, script in SCRIPTS.items()}
     # A word of another script has more letters.
-    if 4 * sum(found.values()) <= sum(map(str.isalpha, text)):
+    if 4 * sum(counts.values()) <= sum(map(str.isalpha, text)):
         return None
     # Japanese is written with Chinese characters too.
-    is_japanese = 10 * found["ja-mecab"] > found["zh"]
-    suited = "ja-mecab" if is_japanese else max(found, key=found.__getitem__)
+    is_japanese = 10 * counts["ja-mecab"] > counts["zh"]
+    suited = "ja-mecab" if is_japanese else max(counts, key=counts.__getitem__)
     try:
         bleu_metric(ScoreConfig(tokenize=suited))
     except UserError:  # its package is not installed
@@ -246,16 +246,16 @@ def known_references(
     return [list(lines) for lines in zip(*rows, strict=True)]
 
 
-def count_references(known: Sequence[Sequence[Any]]) -> str:
+def count_references(references: Sequence[Sequence[Any]]) -> str:
     """Return the number of references of each line, or `var` if it varies."""
-    counts = {len(row) - row.count(None) for row in zip(*known, strict=True)}
+    counts = {len(row) - row.count(None) for row in zip(*references, strict=True)}
     return "var" if len(counts) > 1 else str(counts.pop())
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
     """Check that parallel texts have the same number of lines, given by their names."""
-    (first, expected), *others = counts.items()
-    for name, count in others:
+    (first, expected), *rest = counts.items()
+    for name, count in rest:
         if count != expected:
             raise UserError(
                 f"{first} has {expected} lines, {name} has {count}: the texts must be parallel;"

@@ -52,7 +52,7 @@ INTEGRATION = (
     "interop",
     "reporting/test_card.py",
     "reporting/test_corrupt_runs.py",
-    "reporting/test_report.py",
+    "reporting/test_run_report.py",
     "run",
     "scripts",
     "serving/page",

@@ -47,17 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
         check_output(arguments.output)
     translator = Translator.load(arguments.model, translation_options(arguments))
     maps = translator.attention(arguments.source, arguments.target)
-    found = maps.record(arguments.kind, arguments.layer, arguments.head)
+    record = maps.record(arguments.kind, arguments.layer, arguments.head)
     if arguments.json:
-        print_json(found, indent=None)
+        print_json(record, indent=None)
         return 0
     weights = getattr(maps, arguments.kind)
     panels = {
         f"layer {layer}, head {head}": weights[layer - 1, head - 1]
-        for layer in found["layers"]
-        for head in found["heads"]
+        for layer in record["layers"]
+        for head in record["heads"]
     }
     with create_binary(arguments.output) as picture:
-        picture.write(draw_heads(panels, found["rows"], found["columns"], file_format))
+        picture.write(draw_heads(panels, record["rows"], record["columns"], file_format))
     print(arguments.output)
     return 0

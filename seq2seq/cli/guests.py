@@ -23,7 +23,7 @@ from seq2seq.processes import World
 from seq2seq.reporting.card import facts_of_run, model_card
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import data_record
-from seq2seq.reporting.report import make_report
+from seq2seq.reporting.run_report import make_report
 from seq2seq.run import Guests, run_training, user_cache
 from seq2seq.search import SearchConfig
 

@@ -24,34 +24,18 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 GROUPS = ("data", "model", "schedule", "variant", "experiment", "hparams_search")
 
-# What other programs call our keys.
-_ELSEWHERE = {
-    "training.learning_rate_scale": "lr learning_rate max_lr",
-    "training.warmup_steps": "warmup warmup_updates num_warmup_steps",
-    "training.max_steps": "epochs max_epochs num_epochs num_train_epochs steps max_update",
-    "training.source_tokens and training.target_tokens": "batch_size batch bs batch_tokens",
-    "training.patience": "early_stopping early_stopping_patience",
-    "training.checkpoint_steps": "eval_steps save_steps valid_steps save_interval",
-    "model.d_model": "hidden_size hidden_dim embed_dim dim",
-    "model.num_layers": "layers depth n_layers",
-    "run_dir": "output output_dir save_dir",
-    "precision": "fp16 bf16 amp",
-    "device": "gpu gpus",
-}
-_KNOWN_AS = {word: key for key, words in _ELSEWHERE.items() for word in words.split()}
-
 
 def _typed_keys(schema: type, prefix: str = "") -> dict[str, Any]:
     """Map every key, dotted, to its type; a section's name that is free to choose is `NAME`."""
-    found: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for name, kind in get_type_hints(schema).items():
-        found[prefix + name] = kind
+        kinds[prefix + name] = kind
         is_named = get_origin(kind) is dict
         section = get_args(kind)[1] if is_named else kind
         if is_dataclass(section):
             assert isinstance(section, type)
-            found |= _typed_keys(section, f"{prefix}{name}." + "NAME." * is_named)
-    return found
+            kinds |= _typed_keys(section, f"{prefix}{name}." + "NAME." * is_named)
+    return kinds
 
 
 KEYS = _typed_keys(Config)
@@ -126,11 +110,11 @@ def check_flags(words: Sequence[str]) -> None:
     parser.parse_args(words)
 
 
-def to_config(chosen: DictConfig) -> Config:
+def to_config(composed: DictConfig) -> Config:
     """Convert a composed configuration to a checked `Config`."""
     try:
         # As plain values: only these are refused if the schema lacks their keys.
-        values = OmegaConf.to_container(chosen)
+        values = OmegaConf.to_container(composed)
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
     except ConfigKeyError as error:
         raise UsageError(_no_such_key(str(error.full_key))) from error
@@ -147,16 +131,16 @@ def explain(error: Exception) -> str:
     message = " ".join(str(error).split())
     # The rest of the message, from `full_key` on, names our classes.
     cause = re.split(r"\s+full_key:", " ".join(str(error.__cause__ or "").split()))[0]
-    if found := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
-        return f"no such group: {found[1]}{_nearest(found[1], GROUPS)}"
-    if found := re.search(r"Could not (?:override|delete)\b[^']* '([^']+)'", message):
-        if _general(found[1]) not in (*KEYS, *GROUPS):
-            return _no_such_key(found[1])
-        return f"{found[1]}: {cause or message}"
-    if found := re.search(r"Error merging override (.+)", message):
-        return f"{found[1]}: {cause}"
-    if found := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
-        group, name = found.groups()
+    if match := re.search(r"Could not override '([^']+)'\. No match in the defaults", message):
+        return f"no such group: {match[1]}{_nearest(match[1], GROUPS)}"
+    if match := re.search(r"Could not (?:override|delete)\b[^']* '([^']+)'", message):
+        if _general(match[1]) not in (*KEYS, *GROUPS):
+            return _no_such_key(match[1])
+        return f"{match[1]}: {cause or message}"
+    if match := re.search(r"Error merging override (.+)", message):
+        return f"{match[1]}: {cause}"
+    if match := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
+        group, name = match.groups()
         if group == "hydra":  # such as launcher/joblib
             kind, _, plugin = name.partition("/")
             if near := _nearest(plugin, message.partition("Available options in")[2].split()):
@@ -178,20 +162,12 @@ def _general(key: str) -> str:
 
 
 def _no_such_key(key: str) -> str:
-    known = list(KEYS)
-    if found := _NAMED_KEY.match(key):
-        known = [k.replace(f"{found[1]}.NAME.", f"{found[0]}.") for k in known]
-    return f"no such key: {key}{_nearest(key, [*known, *GROUPS])}; --cfg job shows them all"
+    keys = list(KEYS)
+    if match := _NAMED_KEY.match(key):
+        keys = [k.replace(f"{match[1]}.NAME.", f"{match[0]}.") for k in keys]
+    return f"no such key: {key}{_nearest(key, [*keys, *GROUPS])}; --cfg job shows them all"
 
 
 def _nearest(name: str, options: Collection[str]) -> str:
-    # Also match the last word alone: max_steps is near training.max_steps.
-    by_leaf = {option.rpartition(".")[2]: option for option in options}
-    last = name.rpartition(".")[2]
-    near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
-    if not near and last in _KNOWN_AS:
-        near = [_KNOWN_AS[last]]
-    if not near:
-        leaf = difflib.get_close_matches(last, by_leaf, n=1, cutoff=0.7)
-        near = [by_leaf[leaf[0]]] if leaf else []
+    near = difflib.get_close_matches(name, options, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files import RunFolder
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.reporting.page import draw_page
-    from seq2seq.reporting.report import distinct_names, make_report
+    from seq2seq.reporting.run_report import distinct_names, make_report
     from seq2seq.reporting.sets import TextSet
     from seq2seq.text import create_binary
 

@@ -32,9 +32,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq score`."""
     translations = parser.add_argument_group("translations")
-    given = translations.add_mutually_exclusive_group(required=True)
-    given.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
-    add_models_option(given, help="translate with this model instead; repeat it for an ensemble")
+    system = translations.add_mutually_exclusive_group(required=True)
+    system.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
+    add_models_option(system, help="translate with this model instead; repeat it for an ensemble")
     translations.add_argument(
         "-s", "--source", metavar="FILE", help="text for the model to translate"
     )
@@ -121,8 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
         )
     if arguments.json:
-        found = {"scores": scores} | ({"comparisons": comparisons} if comparisons else {})
-        print_json({name: list(map(asdict, values)) for name, values in found.items()})
+        results = {"scores": scores} | ({"comparisons": comparisons} if comparisons else {})
+        print_json({name: list(map(asdict, values)) for name, values in results.items()})
     else:
         print(_as_text(scores, comparisons))
     signature = scores[0].signature

@@ -3,8 +3,8 @@
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,11 +21,14 @@ from seq2seq.errors import UsageError, UserError
 if TYPE_CHECKING:
     from seq2seq.config import Config
     from seq2seq.decoding.options import TranslationOptions
-    from seq2seq.decoding.tuning import Trial
-    from seq2seq.model_folder import TunedSearch
+    from seq2seq.model_folder import TrainedModel, TunedSearch
     from seq2seq.reporting.sets import TextSet
     from seq2seq.score import ScoreConfig
 
+BEAM_SIZES = (1, 2, 4, 8)
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""From 0 to 1, as Wu et al. (2016) tried them. A higher one can win on the validation set because
+its references are long, and then make translations of other text repeat themselves."""
 EXAMPLES = """\
 The choice is written into the model folder: translate, score and serve search with it, unless
 --beam or --alpha says otherwise.
@@ -34,6 +37,18 @@ examples:
   seq2seq tune --model runs/captions
   seq2seq tune --model runs/captions -s valid.en -r valid.de --beams 4 --alphas 0.6,0.8,1 --dry-run
 """
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The score of a search on the validation set."""
+
+    beam_size: int
+    alpha: float
+    metric: str
+    value: float
+    length_ratio: float  # tokens of the translations per token of the references
+    signature: str  # of the metric
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,12 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
-    from seq2seq.decoding.tuning import ALPHAS, BEAM_SIZES, best_trial, try_searches
+    from seq2seq.cli.tune import ALPHAS, BEAM_SIZES
     from seq2seq.files import RunFolder, manifest_sum
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.model_folder import TunedSearch, check_model_path, load_model
     from seq2seq.run_folder import find_model, trained_bleu_tokenizer
     from seq2seq.score import ScoreConfig, unsuited_tokenizer
+    from seq2seq.search import SearchConfig
 
     if (arguments.source is None) != (arguments.reference is None):
         raise UsageError("-s and -r go together")
@@ -96,25 +112,18 @@ def run(arguments: argparse.Namespace) -> int:
     scoring = ScoreConfig(tokenize=tokenizer)
     manifest = manifest_sum(folder)
     retain_freed_memory()
-    trials = list(
-        try_searches(
-            load_model(folder),
-            text.sources,
-            text.references,
-            beam_sizes=beam_sizes,
-            alphas=alphas,
-            options=options,
-            scoring=scoring,
-            by_chrf=select_by == "chrf",
-        )
-    )
-    best = best_trial(trials)
+    model, by_chrf, trials = load_model(folder), select_by == "chrf", list[Trial]()
+    for beam_size in beam_sizes:
+        trials += _try_alphas(model, text, beam_size, alphas, options, scoring, by_chrf=by_chrf)
+    # Of equals, the smallest beam, then the alpha nearest the paper's.
+    paper = SearchConfig().alpha
+    best = max(trials, key=lambda t: (t.value, -t.beam_size, -abs(t.alpha - paper)))
     if remark := unsuited_tokenizer(best.signature, [text.references]):
         report(remark)
-    chosen, written = TunedSearch(best.beam_size, best.alpha), None
+    search, written = TunedSearch(best.beam_size, best.alpha), None
     try:
         if not arguments.dry_run:
-            _write(folder, chosen, manifest, Path(arguments.model), config, options, scoring)
+            _write(folder, search, manifest, Path(arguments.model), config, options, scoring)
             written = str(folder)
     finally:  # the search has taken long
         if arguments.json:
@@ -129,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
-    from seq2seq.reporting.report import validation_sets
+    from seq2seq.reporting.run_report import validation_sets
     from seq2seq.reporting.sets import TextSet
     from seq2seq.run_folder import read_config
 
@@ -142,12 +151,42 @@ def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
         raise UserError(f"{error}; or give text with -s SOURCE -r REFERENCE") from None
     fitting = [text for text in sets if arguments.to in (None, text.language) or not text.language]
     if not fitting:
-        known = ", ".join(sorted({text.language or "" for text in sets}))
+        languages = ", ".join(sorted({text.language or "" for text in sets}))
         raise UsageError(
-            f"--to {arguments.to}: the run was validated in {known}; give text with -s SOURCE"
+            f"--to {arguments.to}: the run was validated in {languages}; give text with -s SOURCE"
             " -r REFERENCE"
         )
     return fitting[0], config
+
+
+def _try_alphas(
+    model: "TrainedModel",
+    text: "TextSet",
+    beam_size: int,
+    alphas: Sequence[float],
+    options: "TranslationOptions",
+    scoring: "ScoreConfig",
+    *,
+    by_chrf: bool,
+) -> Iterator[Trial]:
+    """Score a beam size with every alpha by BLEU or chrF2; all alphas share one search."""
+    from seq2seq.decoding.options import SweepConfig
+    from seq2seq.decoding.translator import Translator
+    from seq2seq.score import all_metrics, signature
+
+    metrics = all_metrics(scoring, [])[: 2 if by_chrf else 1]
+    search = SweepConfig(beam_size=beam_size, alphas=tuple(alphas))
+    translations = Translator(model, replace(options, search=search)).translate(text.sources)
+    for number, alpha in enumerate(alphas):
+        # A line without words has one candidate, an empty line none.
+        outputs = [
+            (t.candidates[number:] or t.candidates)[0].text if t.candidates else ""
+            for t in translations
+        ]
+        results = [metric.corpus_score(outputs, [text.references]) for metric in metrics]
+        best, ratio = results[-1], results[0].ratio
+        mark = signature(metrics[-1].get_signature(), scoring)
+        yield Trial(beam_size, alpha, best.name, best.score, ratio, mark)
 
 
 def _write(
@@ -163,7 +202,7 @@ def _write(
     from seq2seq.decoding.translator import Translator
     from seq2seq.model_folder import CARD_FILE, save_search
     from seq2seq.reporting.card import replace_scores, score_for_card
-    from seq2seq.reporting.report import validation_sets
+    from seq2seq.reporting.run_report import validation_sets
     from seq2seq.search import SearchConfig
 
     if config is None or not (folder / CARD_FILE).exists():
@@ -180,7 +219,7 @@ def _write(
     save_search(folder, search, manifest, partial(replace_scores, scored=scored))
 
 
-def _print(trials: "Sequence[Trial]", best: "Trial", lines: int, written: str | None) -> None:
+def _print(trials: Sequence[Trial], best: Trial, lines: int, written: str | None) -> None:
     print(
         f"{lines:,} lines, {best.metric} {best.signature}\n"
         f"{best.metric} and length ratio by alpha and beam:"

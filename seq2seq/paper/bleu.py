@@ -47,16 +47,16 @@ def paper_bleu(
 
     The signature names the test set.
     """
-    known = known_references(hypotheses, references)
+    references = known_references(hypotheses, references)
     # Without force, sacreBLEU warns that the text is tokenized.
     result = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
         [prepare(line, language) for line in hypotheses],
-        [[line and prepare(line, language) for line in lines] for lines in known],
+        [[line and prepare(line, language) for line in lines] for lines in references],
     )
     # Every choice that changes the score.
     named = f"test:{test_set}|" if test_set else ""
     signature = (
-        f"nrefs:{count_references(known)}|{named}case:mixed|punct:ascii"
+        f"nrefs:{count_references(references)}|{named}case:mixed|punct:ascii"
         f"|tok:moses-{sacremoses.__version__}|lang:{language}"
         f"|hyphens:{'split' if language == 'de' else 'kept'}|smooth:none"
     )
@@ -92,6 +92,6 @@ def split_compounds(tokens: str) -> str:
 def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
     # sacremoses silently uses English rules for a language that it doesn't know.
     if language not in _LANGUAGES:
-        known = ", ".join(sorted(_LANGUAGES))
-        raise UsageError(f"--language {language}: Moses has no rules for it; choose from {known}")
+        choices = ", ".join(sorted(_LANGUAGES))
+        raise UsageError(f"--language {language}: Moses has no rules for it; choose from {choices}")
     return sacremoses.MosesTokenizer(language)

@@ -11,7 +11,7 @@ from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import translate_command
 from seq2seq.reporting.record import DataRecord
-from seq2seq.reporting.report import RunReport
+from seq2seq.reporting.run_report import RunReport
 from seq2seq.reporting.sets import TextSet, find_warnings, for_language
 from seq2seq.score import Score, ScoreConfig, score_all
 from seq2seq.search import SearchConfig
@@ -129,9 +129,9 @@ def score_for_card(
     assert isinstance(search, SearchConfig)
     warnings, sets = OutputWarnings(), {}
     for text in texts:
-        found = list(for_language(translator, text).translate_stream(text.sources))
-        warnings += find_warnings(text.sources, found)[0]
-        outputs = [translation.text for translation in found]
+        translations = list(for_language(translator, text).translate_stream(text.sources))
+        warnings += find_warnings(text.sources, translations)[0]
+        outputs = [translation.text for translation in translations]
         sets[text.name] = _listed(score_all(outputs, [text.references], scoring))
     return CardScores(run, data, sets, search.beam_size, search.alpha, warnings)
 
@@ -153,10 +153,10 @@ def replace_scores(card: bytes, scored: CardScores) -> bytes:
     for key, value in _results(scored).items():
         setattr(described.data, key, value)
     section = _score_section(scored)
-    body, found = re.subn(
+    body, replacements = re.subn(
         r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: f"{section}\n", described.text, count=1
     )
-    if not found:
+    if not replacements:
         body = body.replace(_DATA, f"{section}\n{_DATA}", 1)
     front = f"---\n{described.data.to_yaml()}\n---\n"
     return f"{front}{body}".encode(errors="surrogateescape")
@@ -196,15 +196,15 @@ def _score_section(scored: CardScores) -> str:
             signature = score.signature.replace("|", "\\|")  # else it would end the cell
             cells = (_plain(_in_words(name)), score.name, f"{score.value:.2f}", f"`{signature}`")
             rows += f"| {' | '.join(cells)} |\n"
-    parts = [
+    paragraphs = [
         f"## Scores on the validation {'set' if len(scored.sets) == 1 else 'sets'}\n",
         f"| set | metric | value | signature |\n|---|---|---|---|\n{rows}",
         f"Reached by beam search with beam {scored.beam_size} and alpha {scored.alpha:g}. The"
         " checkpoint was chosen by validation, so scores on other text may be lower.\n",
     ]
     if scored.output_warnings is not None:
-        parts.append(f"Counts of suspicious outputs: {scored.output_warnings}.\n")
-    return "\n".join(parts)
+        paragraphs.append(f"Counts of suspicious outputs: {scored.output_warnings}.\n")
+    return "\n".join(paragraphs)
 
 
 def _scored(report: RunReport, *, averaged: bool) -> CardScores:
@@ -214,9 +214,9 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     while training is known.
     """
     run, data = report.run, str(report.config["data.name"])
-    sets = {one.name: _listed(one.scores) for one in report.sets}
+    sets = {result.name: _listed(result.scores) for result in report.sets}
     if averaged == (report.model == "averaged"):
-        warnings = sum((one.output_warnings for one in report.sets), OutputWarnings())
+        warnings = sum((result.output_warnings for result in report.sets), OutputWarnings())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
         return CardScores(run, data, sets, beam_size, alpha, warnings)
     metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}

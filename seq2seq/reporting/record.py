@@ -18,11 +18,19 @@ from seq2seq.corpus import Split
 from seq2seq.errors import UserError
 from seq2seq.files import MAX_BYTES, RunFolder, parse_json, read_regular_file, write_file
 from seq2seq.preparation import PreparedData
-from seq2seq.reporting.buckets import LENGTHS
 from seq2seq.run_folder import checkpoints, read_progress
 from seq2seq.settings import Kind, flat, settings
 from seq2seq.sizes import TransformerConfig
 
+PLACES = frozenset(name for name, _ in settings(Config(), Kind.place))
+"""Settings that say where a run is, and not what it is."""
+VOCABULARY = "data.tokenizer."
+SAMPLING = "data.tokenizer.sampling"
+"""A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
+its own."""
+# Of these, the initial model's are the defaults, so that its command names them.
+_DROPOUTS = {f"model.{name}" for name, _ in settings(TransformerConfig(), Kind.changeable)}
+_LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
@@ -58,15 +66,15 @@ def data_record(data: PreparedData) -> bytes:
     """Return the record of the training data as JSON."""
     sides = data.train.lengths()
     percentiles = [np.percentile(n, _PERCENTILES, method="nearest").astype(int) for n in sides]
-    histograms = [_histogram(lengths, LENGTHS) for lengths in sides]
+    histograms = [_histogram(lengths, _LENGTHS) for lengths in sides]
     ratios = _histogram(sides[1] / sides[0], _RATIOS)
     record = DataRecord(
         counts=data.counts,
         warnings=data.warnings,
         sha256=_sums(data.splits),
         folder=os.getcwd(),
-        lengths=list(zip(_PERCENTILES, *(found.tolist() for found in percentiles), strict=True)),
-        histogram=list(zip(LENGTHS, *histograms, strict=True)),
+        lengths=list(zip(_PERCENTILES, *(tokens.tolist() for tokens in percentiles), strict=True)),
+        histogram=list(zip(_LENGTHS, *histograms, strict=True)),
         ratios=list(zip(_RATIOS, ratios, strict=True)),
     )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
@@ -119,16 +127,6 @@ def _sums(splits: Sequence[Split]) -> dict[str, str]:
         if not files:
             sums[f"{split.name}: {split}"] = split.fingerprint
     return sums
-
-
-PLACES = frozenset(name for name, _ in settings(Config(), Kind.place))
-"""Settings that say where a run is, and not what it is."""
-VOCABULARY = "data.tokenizer."
-SAMPLING = "data.tokenizer.sampling"
-"""A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
-its own."""
-# Of these, too, the initial model's are the defaults, so that its command names them.
-_DROPOUTS = {f"model.{name}" for name, _ in settings(TransformerConfig(), Kind.changeable)}
 
 
 def train_command(config: Config) -> str:

@@ -1,18 +1,14 @@
 """Paired significance tests between systems, by sacreBLEU."""
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import ne
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from sacrebleu import BLEU, CHRF
-from sacrebleu.metrics.helpers import extract_all_word_ngrams
-from sacrebleu.significance import PairedTest, Result, estimate_ci
+from sacrebleu import CHRF
+from sacrebleu.significance import PairedTest, Result
 
 from seq2seq.errors import UsageError
 from seq2seq.score import ScoreConfig, all_metrics, bleu_metric, known_references, signature
@@ -23,8 +19,7 @@ two systems' lines at random (Riezler and Maxwell 2005)."""
 
 SAMPLES = 1000
 """Bootstrap samples of an interval."""
-SEED = 12345
-"""Of the bootstrap samples; sacreBLEU's default."""
+_SEED = 12345  # sacreBLEU's
 
 
 @dataclass(frozen=True)
@@ -66,22 +61,21 @@ def compare(
         raise UsageError("a comparison needs two systems, each under its own name")
     check_sampling(samples, seed)
     for hypotheses in systems.values():
-        known = known_references(hypotheses, references)
+        checked = known_references(hypotheses, references)
     config = config or ScoreConfig()
     metrics = all_metrics(config, [*systems.values(), *references])
-    # The only place where sacreBLEU reads it.
-    os.environ["SACREBLEU_SEED"] = str(SEED if seed is None else seed)
-    test = PairedTest(
-        list(systems.items()),
-        {str(i): metric for i, metric in enumerate(metrics)},
-        known,
-        test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
-        n_samples=samples or 0,
-    )
+    with _sacrebleu_seed(seed or _SEED):
+        test = PairedTest(
+            list(systems.items()),
+            {str(i): metric for i, metric in enumerate(metrics)},
+            checked,
+            test_type={"bootstrap": "bs", "randomization": "ar"}[resampling],
+            n_samples=samples or 0,
+        )
     signatures, results = test()
-    (baseline, baseline_lines), *others = systems.items()
+    (baseline, baseline_lines), *rivals = systems.items()
     comparisons = []
-    for i, (system, lines) in enumerate(others, start=1):
+    for i, (system, lines) in enumerate(rivals, start=1):
         differing = sum(map(ne, lines, baseline_lines))
         for metric in signatures:
             of_baseline, of_system = results[metric][0], results[metric][i]
@@ -108,6 +102,19 @@ def compare(
     return comparisons
 
 
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """Set the seed where sacreBLEU reads it: in the environment alone."""
+    before = os.environ.pop("SACREBLEU_SEED", None)
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        del os.environ["SACREBLEU_SEED"]
+        if before is not None:
+            os.environ["SACREBLEU_SEED"] = before
+
+
 def check_sampling(samples: int | None, seed: int | None) -> None:
     """Check the number of samples and the seed for `compare`."""
     if samples is not None and samples < 1:
@@ -117,43 +124,19 @@ def check_sampling(samples: int | None, seed: int | None) -> None:
         raise UsageError(f"--seed {seed}: must be at least 1")
 
 
-def bleu_with_interval(
+def bleu_interval(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
-) -> tuple[float, float, float]:
-    """Compute BLEU and the bounds of its 95 % interval, by `SAMPLES` bootstrap samples."""
-    known = known_references(hypotheses, [references])
-    os.environ["SACREBLEU_SEED"] = str(SEED)
-    result = _metric(tokenize).corpus_score(hypotheses, known, n_bootstrap=SAMPLES)
-    return result.score, *_bounds(result._mean, result._ci)
-
-
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the bounds of the 95 % interval of bootstrap samples, as sacreBLEU defines it."""
-    return _bounds(*estimate_ci(values))
-
-
-def _bounds(mean: float, half: float) -> tuple[float, float]:
+) -> tuple[float, float]:
+    """Compute the bounds of BLEU's 95 % interval by `SAMPLES` bootstrap samples."""
+    # Forced, because `score_all` has given the warning of tokenized text.
+    metric = bleu_metric(ScoreConfig(tokenize=tokenize), force=True)
+    with _sacrebleu_seed(_SEED):
+        result = metric.corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
     # Of few lines, the interval can reach beyond what a score can be.
-    return max(0.0, float(mean - half)), min(100.0, float(mean + half))
-
-
-def words(line: str, tokenize: str | None = None) -> list[str]:
-    """Split a line into the tokens that BLEU counts, by a tokenizer of sacreBLEU (default 13a)."""
-    return _metric(tokenize).tokenizer(line.rstrip()).split()
-
-
-def ngrams(line: str, tokenize: str | None = None) -> Counter[tuple[str, ...]]:
-    """Count the n-grams of a line that BLEU counts, of 1 to 4 words."""
-    return extract_all_word_ngrams(" ".join(words(line, tokenize)), 1, 4)[0]
+    return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
 
 
 def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """Compute the chrF2 of each line by itself."""
     chrf, pairs = CHRF(), zip(hypotheses, references, strict=True)
     return [chrf.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
-
-
-@lru_cache
-def _metric(tokenize: str | None) -> BLEU:
-    # Forced, because sacreBLEU's warning of tokenized text would come again for each part.
-    return bleu_metric(ScoreConfig(tokenize=tokenize), force=True)

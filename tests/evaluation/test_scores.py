@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from sacrebleu import BLEU, CHRF, TER
 
 from seq2seq import score as scores
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UserError
 from seq2seq.paper.bleu import paper_bleu
 from seq2seq.score import (
     ScoreConfig,
@@ -152,13 +151,6 @@ def test_texts_that_are_not_parallel_are_refused(metric: Callable) -> None:
         metric(["a"], [])
 
 
-def test_unknown_test_sets_and_pairs_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no such test set; did you mean.* wmt14"):
-        named_test_set("wmt141", "en-de")
-    with pytest.raises(UsageError, match=r"-l en-ja: wmt14 has .*en-de"):
-        named_test_set("wmt14", "en-ja")
-
-
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [(SystemExit(1), "1"), (Exception("moved\nx"), "moved"), (OSError(), "OSError")],
@@ -178,8 +170,6 @@ def test_a_test_set_that_can_t_be_downloaded_is_one_line(
 
 @pytest.mark.parametrize("line", ["ab cde " * 14_285, "word " * 251], ids=["100,000", "251"])
 def test_ter_is_skipped_where_a_line_is_too_long_for_it(line: str) -> None:
-    started = time.perf_counter()
     names = [score.name for score in score_all(["a b", line], [["a b", line]])]
     assert names == ["BLEU", "chrF2", "chrF2++", "exact match"]
-    assert time.perf_counter() - started < 20  # 1 s on an idle machine
     assert "line 2 has" in too_long_for_ter([["a"], ["a b", line]])

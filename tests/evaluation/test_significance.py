@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
-from seq2seq.reporting.significance import Comparison, Resampling, compare
+from seq2seq.reporting.significance import Comparison, Resampling, bleu_interval, compare
+from seq2seq.score import bleu
 
 
 def damaged(lines: list[str], share: float, seed: int) -> list[str]:
@@ -94,7 +96,22 @@ def test_comparisons_equal_those_of_sacrebleu_s_command(
 
 
 def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SACREBLEU_SEED", "99")
     one, again, other = (compare(SYSTEMS, [REFERENCES], samples=20, seed=s) for s in (3, 3, 4))
     assert one == again
     assert [c.interval for c in one] != [c.interval for c in other]
+    assert "SACREBLEU_SEED" not in os.environ
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    assert compare(SYSTEMS, [REFERENCES], samples=20, seed=3) == one
+    assert os.environ["SACREBLEU_SEED"] == "99"
+
+
+def test_an_interval_is_that_of_resampled_texts() -> None:
+    outputs, references = SYSTEMS["baseline"] * 3, REFERENCES * 3
+    chance, count = random.Random(1), len(references)
+    values = []
+    for _ in range(150):
+        lines = chance.choices(range(count), k=count)
+        value = bleu([outputs[i] for i in lines], [[references[i] for i in lines]]).value
+        values.append(value)
+    expected = np.percentile(values, [2.5, 97.5])
+    assert bleu_interval(outputs, references) == pytest.approx(expected, abs=2)

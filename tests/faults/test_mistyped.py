@@ -65,22 +65,6 @@ def test_each_mistyped_key_is_refused_with_the_nearest_name(
                 assert str(error.value).startswith(f"no such key: {word}; did you mean {key}?")
 
 
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("lr", "training.learning_rate_scale"),
-        ("batch_size", "training.source_tokens and training.target_tokens"),
-        ("training.batch_size", "training.source_tokens and training.target_tokens"),
-        ("epochs", "training.max_steps"),
-        ("training.warmup", "training.warmup_steps"),
-        ("save_steps", "training.checkpoint_steps"),
-    ],
-)
-def test_a_word_of_other_programs_is_known(word: str, hint: str) -> None:
-    with pytest.raises(UsageError, match=f"no such key: {word}; did you mean {hint}[?]"):
-        compose_config([f"{word}=1"])
-
-
 def test_each_value_of_a_wrong_type_is_refused(
     trial: Callable, trials: Callable[[int, int], int]
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.paper.bleu import NAME, WHY_IT_DIFFERS, paper_bleu, split_compounds, tokenize
+from seq2seq.paper.bleu import NAME, paper_bleu, split_compounds, tokenize
 
 # The stages
 
@@ -60,7 +60,7 @@ def test_it_is_bleu_by_its_definition_without_smoothing() -> None:
 # The whole
 
 
-def test_the_name_the_signature_and_the_explanation() -> None:
+def test_the_signature_names_every_choice() -> None:
     score = paper_bleu(["a"], [["a"]], test_set="wmt14/full")
     assert score.name == NAME != "BLEU"
     assert re.fullmatch(
@@ -71,5 +71,3 @@ def test_the_name_the_signature_and_the_explanation() -> None:
     french = paper_bleu(["a"], [["a"]], "fr").signature
     assert "hyphens:kept" in french
     assert "test:" not in french
-    assert all(number in WHY_IT_DIFFERS for number in ("29.02", "27.52", "27.3"))
-    assert "\n" not in WHY_IT_DIFFERS

@@ -98,30 +98,29 @@ def make_report(
     Without test sets, the texts are the run's validation sets. `other` is a run to compare with, or
     a file whose lines `outputs` are translations of the first test set.
     """
-    config, name, theirs = read_config(run), run.absolute().name, ""
+    config = read_config(run)
+    name, other_name = distinct_names((run, other)) if other else (run.absolute().name, "")
     try:
         texts = tests or validation_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     other_run, others = None, [list[str]() for _ in texts]
-    if other is not None:
-        name, theirs = distinct_names((run, other))
-    if other is not None and outputs is None:
-        other_run, others = _compare_runs(run, config, other, theirs, texts, device)
-    elif outputs is not None:
+    if outputs is not None:
         texts, others = texts[:1], [outputs]
         if len(outputs) != len(texts[0].sources):
             raise UserError(
                 f"--compare {other}: {len(texts[0].sources):,} and {len(outputs):,} lines: not the"
                 " same test set"
             )
+    elif other is not None:
+        other_run, others = _compare_runs(run, config, other, other_name, texts, device)
     trained = load_model(find_model(run))
     translator = make_translator(trained, config, device)
     for text in tests:
         # The translator has the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
     with folder_of_text(run):  # the training text is read, too
-        sets = report_sets(translator, texts, config, (name, theirs), others)
+        sets = report_sets(translator, texts, config, (name, other_name), others)
     return RunReport(
         **_facts(run, config, name, trained),
         data=read_data_record(run),
@@ -151,7 +150,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
     search = _search(trained, config)
     finished, state = RunFolder(run).read_finished(), newest_progress(run)
     progress, settings = state.get("progress", {}), state.get("changeable", {})
-    known = [str(finished["machine"])] if "machine" in finished else []
+    cpu = [str(finished["machine"])] if "machine" in finished else []
     return {
         "run": name,
         "model": find_model(run).name,
@@ -160,7 +159,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
         "ended": finished.get("ended", ""),
         "steps": progress.get("step", finished.get("step", 0)),
         "minutes": progress["seconds"] / 60 if "seconds" in progress else None,
-        "machine": ", ".join([*known, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
+        "machine": ", ".join([*cpu, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
         "changes": progress.get("changes", []),
         "best": best_validation(records, config.training),
         "means": finished.get("means", {}),
@@ -198,36 +197,38 @@ def _compare_runs(
 ) -> tuple[OtherRun, list[list[str]]]:
     """Collect what another run's folder tells and the settings that differ, and translate."""
     other_config = read_config(other)
-    mine, theirs = flat(asdict(config)), flat(asdict(other_config))
+    values, other_values = flat(asdict(config)), flat(asdict(other_config))
     for side in ("source", "target"):
         key = f"data.{side}_language"
-        if mine[key] != theirs[key] and not {mine[key], theirs[key]} & {"source", "target"}:
+        language, other_language = values[key], other_values[key]
+        if language != other_language and not {language, other_language} & {"source", "target"}:
             raise UserError(
-                f"--compare {other}: its {key} is {theirs[key]}, and {run} has {mine[key]}:"
+                f"--compare {other}: its {key} is {other_language}, and {run} has {language}:"
                 " compare runs of the same languages"
             )
     settings = {
-        key: (mine.get(key), theirs.get(key))
-        for key in {**mine, **theirs}
-        if key not in PLACES and mine.get(key) != theirs.get(key)
+        key: (values.get(key), other_values.get(key))
+        for key in {**values, **other_values}
+        if key not in PLACES and values.get(key) != other_values.get(key)
     }
     records = [read_data_record(folder) or DataRecord() for folder in (run, other)]
     sums, other_sums = (record.validation_sums() for record in records)
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
     trained = load_model(find_model(other))
     translator, outputs = make_translator(trained, other_config, device), []
-    own = other_config.data.target_language
+    into = other_config.data.target_language
     for text in texts:
         language = text.language or config.data.target_language
         # A model of one language may not know its code.
         if len(trained.target_languages) > 1:
             translator = translator.with_target_language(language)
-        elif text.language is not None and own not in ("target", language):
+        elif text.language is not None and into not in ("target", language):
             raise UserError(
-                f"--compare {other}: translates into {own}, and {text.name} is in {language}:"
+                f"--compare {other}: translates into {into}, and {text.name} is in {language}:"
                 " compare runs of the same languages"
             )
-        outputs.append([one.text for one in translator.translate_stream(text.sources)])
+        translations = translator.translate_stream(text.sources)
+        outputs.append([translation.text for translation in translations])
     facts = _facts(other, other_config, name, trained)
     return OtherRun(**facts, same_sets=same_sets, settings=settings), outputs
 

@@ -28,7 +28,7 @@ from seq2seq.processes import World
 from seq2seq.reporting.card import facts_of_run
 from seq2seq.reporting.page import draw_page
 from seq2seq.reporting.record import train_command
-from seq2seq.reporting.report import as_trained, make_report
+from seq2seq.reporting.run_report import as_trained, make_report
 from seq2seq.reporting.sets import Overlap, TextSet
 from seq2seq.run import describe_initial_model
 from seq2seq.run_folder import find_model, read_config
@@ -92,7 +92,7 @@ def test_the_page_and_json_agree_with_metrics_and_score(
     assert report["ended"] == "at step 4 of 4"
 
 
-def test_a_long_line_counts_in_full_and_is_no_sample(
+def test_a_long_line_is_no_sample(
     run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     long = " ".join(f"<i>word{i}" for i in range(20_000))
@@ -103,8 +103,6 @@ def test_a_long_line_counts_in_full_and_is_no_sample(
         Path(places[-1]).write_text("\n".join(lines) + "\n")
     assert main(["report", str(run), "--test", *places, "--json"]) == 0
     (one,) = json.loads(capfd.readouterr().out)["sets"]
-    assert main(["score", "--model", str(run), "-s", places[0], "-r", places[1], "--json"]) == 0
-    assert one["scores"] == json.loads(capfd.readouterr().out)["scores"]
     assert {sample["line"] for sample in one["samples"]} == {1, 3}
     assert "TER is skipped: line 2 has 20,000 words" in one["without_ter"]
 
@@ -166,6 +164,9 @@ def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
         ends = pairwise([*bounds, float("inf")])
         assert list(found) == [sum(a <= n < b for n in lengths) for a, b in ends]
         assert longest == max(lengths)
+    shown = table_rows((run / "report.html").read_text())
+    assert ["0 to 4", f"{histograms[0][0]:,}", "", f"{histograms[1][0]:,}", ""] in shown
+    assert ["3 or more", f"{data['ratios'][-1][1]:,}", ""] in shown
 
 
 def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> 
     assert make_report(tmp_path / "de", [], tmp_path / "target").other_run is not None
 
 
-def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
+def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:
     first, second = list(Split(read_config(run).data, "train").pairs())[:2]
     new = "not there"
     sources = [first.source, first.source, new, second.source]
@@ -257,7 +258,8 @@ def test_lines_that_are_in_the_training_text_are_counted(run: Path) -> None:
     report = make_report(run, [TextSet("mixed", sources, references)])
     (one,) = report.sets
     assert one.overlap == Overlap(among="the 91 training pairs", sources=3, references=3, pairs=1)
-    assert one.training_note.startswith("counted in the 91 training pairs")
+    copy = copy_run(run, tmp_path / "run", {"data.train.source": "nowhere"})
+    assert "it can't be read: nowhere" in draw_page(make_report(copy, []))
 
 
 def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) -> None:
