@@ -31,7 +31,7 @@ READMES = [
     CHECKOUT / "scripts" / "README.md",
     CHECKOUT / "scripts" / "benchmarks" / "README.md",
     PACKAGE / "paper" / "README.md",
-    PACKAGE / "serving" / "README.md",
+    PACKAGE / "server" / "README.md",
     CHECKOUT / "tests" / "README.md",
     CHECKOUT / "tests" / "faults" / "README.md",
     PACKAGE / "documents" / "README.md",

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
     from seq2seq.files import RunFolder, add_file
     from seq2seq.model_folder import CARD_FILE, check_model_path, save_model
-    from seq2seq.reporting.record import record_average
+    from seq2seq.report.record import record_average
     from seq2seq.run_folder import average, checkpoints
 
     run_folder = Path(arguments.model)
@@ -66,8 +66,8 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
     from dataclasses import replace
 
-    from seq2seq.reporting.card import ModelFacts, model_card
-    from seq2seq.reporting.record import known_settings, read_data_record
+    from seq2seq.report.card import ModelFacts, model_card
+    from seq2seq.report.record import known_settings, read_data_record
     from seq2seq.run_folder import read_config
 
     name = run_folder.absolute().name

@@ -84,7 +84,7 @@ def _trained(run: Path) -> "tuple[Config, bool]":
     """Return the configuration of a model, and whether its training is not known."""
     from seq2seq.config import Config
     from seq2seq.model_folder import load_model
-    from seq2seq.reporting.run_report import as_trained
+    from seq2seq.report.run_report import as_trained
     from seq2seq.run_folder import find_model, read_config
 
     folder = find_model(run)

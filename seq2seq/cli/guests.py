@@ -20,10 +20,10 @@ from seq2seq.machine.records import RunRecorder, deferred_log_file
 from seq2seq.model_folder import CARD_FILE, TrainedModel
 from seq2seq.preparation import PreparedData
 from seq2seq.processes import World
-from seq2seq.reporting.card import facts_of_run, model_card
-from seq2seq.reporting.page import draw_page
-from seq2seq.reporting.record import data_record
-from seq2seq.reporting.run_report import make_report
+from seq2seq.report.card import facts_of_run, model_card
+from seq2seq.report.page import draw_page
+from seq2seq.report.record import data_record
+from seq2seq.report.run_report import make_report
 from seq2seq.run import Guests, run_training, user_cache
 from seq2seq.search import SearchConfig
 

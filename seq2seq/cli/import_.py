@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
     """Read the card of the folder, which names the license, or else write one."""
     from seq2seq.model_folder import CARD_FILE, read_card
-    from seq2seq.reporting.card import ModelFacts, model_card
+    from seq2seq.report.card import ModelFacts, model_card
 
     if (folder / CARD_FILE).exists():
         return read_card(folder)

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the overview."""
     from tabulate import tabulate
 
-    from seq2seq.reporting.overview import overview, summarize
+    from seq2seq.report.overview import overview, summarize
 
     folders: list[Path] = []
     for folder in map(Path, arguments.runs):

@@ -16,7 +16,7 @@ from seq2seq.cli.translation_options import (
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2seq.reporting.significance import Comparison
+    from seq2seq.report.significance import Comparison
     from seq2seq.score import Score, ScoreConfig
 
 
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         report(WHY_IT_DIFFERS)
     comparisons = []
     if arguments.compare:
-        from seq2seq.reporting.significance import compare
+        from seq2seq.report.significance import compare
 
         comparisons = compare(
             systems,
@@ -192,7 +192,7 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
 
         tokenize("", language)
     if arguments.compare:
-        from seq2seq.reporting.significance import check_sampling
+        from seq2seq.report.significance import check_sampling
 
         check_sampling(arguments.samples, arguments.seed)
     return config, language
@@ -218,7 +218,7 @@ def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[lis
 
 
 def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.reporting.sets import find_warnings
+    from seq2seq.report.sets import find_warnings
 
     translations = load_translator(arguments).translate(lines)
     report(str(find_warnings(lines, translations)[0]))

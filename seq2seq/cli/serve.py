@@ -17,8 +17,8 @@ from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from seq2seq.model_folder import TrainedModel
-    from seq2seq.serving.requests import Limits
-    from seq2seq.serving.service import Model
+    from seq2seq.server.requests import Limits
+    from seq2seq.server.service import Model
 
 
 EXAMPLES = """\
@@ -102,15 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.text import read_text_lines
 
     try:
-        from seq2seq.serving.app import make_app
-        from seq2seq.serving.server import listen
-        from seq2seq.serving.server import run as serve
+        from seq2seq.server.app import make_app
+        from seq2seq.server.server import listen
+        from seq2seq.server.server import run as serve
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
     from seq2seq.machine.process import retain_freed_memory
-    from seq2seq.serving.metrics import Metrics
-    from seq2seq.serving.service import Service, list_pairs
+    from seq2seq.server.metrics import Metrics
+    from seq2seq.server.service import Service, list_pairs
 
     _check_access(arguments)
     limits = _limits(arguments)
@@ -168,7 +168,7 @@ def _check_access(arguments: argparse.Namespace) -> None:
 def _limits(arguments: argparse.Namespace) -> "Limits":
     from msgspec import ValidationError, convert
 
-    from seq2seq.serving.requests import Limits, describe
+    from seq2seq.server.requests import Limits, describe
 
     given = {name: n for name, n in vars(arguments).items() if n is not None}
     try:
@@ -182,7 +182,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     from seq2seq.decoding.translator import Translator, fastest_translator
     from seq2seq.model_folder import load_model
     from seq2seq.run_folder import find_model
-    from seq2seq.serving.service import Model
+    from seq2seq.server.service import Model
 
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):

@@ -34,7 +34,7 @@ from seq2seq.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.model_folder import TrainedModel
 from seq2seq.processes import World, call_handler
-from seq2seq.reporting.record import SAMPLING, VOCABULARY
+from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run import describe_initial_model
 from seq2seq.sizes import TransformerConfig
 

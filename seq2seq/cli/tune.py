@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seq2seq.config import Config
     from seq2seq.decoding.options import TranslationOptions
     from seq2seq.model_folder import TrainedModel, TunedSearch
-    from seq2seq.reporting.sets import TextSet
+    from seq2seq.report.sets import TextSet
     from seq2seq.score import ScoreConfig
 
 BEAM_SIZES = (1, 2, 4, 8)
@@ -138,8 +138,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
-    from seq2seq.reporting.run_report import validation_sets
-    from seq2seq.reporting.sets import TextSet
+    from seq2seq.report.run_report import validation_sets
+    from seq2seq.report.sets import TextSet
     from seq2seq.run_folder import read_config
 
     if arguments.source is not None:
@@ -201,8 +201,8 @@ def _write(
     """Write the choice and, into the card of a run's model, the scores of its validation sets."""
     from seq2seq.decoding.translator import Translator
     from seq2seq.model_folder import CARD_FILE, save_search
-    from seq2seq.reporting.card import replace_scores, score_for_card
-    from seq2seq.reporting.run_report import validation_sets
+    from seq2seq.report.card import replace_scores, score_for_card
+    from seq2seq.report.run_report import validation_sets
     from seq2seq.search import SearchConfig
 
     if config is None or not (folder / CARD_FILE).exists():

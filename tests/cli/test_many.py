@@ -25,7 +25,7 @@ from seq2seq.model_folder import TrainedModel, save_model
 from tests.cli.conftest import SECONDS
 from tests.cli.test_torchrun import TORCHRUN
 from tests.faults.test_ranks import processes_in
-from tests.serving.live import wait_until
+from tests.server.live import wait_until
 
 LINES = 3000  # three chunks
 COMMAND = [sys.executable, "-m", "seq2seq"]

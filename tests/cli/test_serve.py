@@ -17,7 +17,7 @@ from seq2seq.model_folder import TrainedModel, load_model, new_transformer, save
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.models import perturb
-from tests.serving.live import serve_by_main
+from tests.server.live import serve_by_main
 
 
 @pytest.fixture(scope="module")

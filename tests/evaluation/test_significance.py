@@ -11,7 +11,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from seq2seq.reporting.significance import Comparison, Resampling, bleu_interval, compare
+from seq2seq.report.significance import Comparison, Resampling, bleu_interval, compare
 from seq2seq.score import bleu
 
 

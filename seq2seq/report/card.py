@@ -1,0 +1,250 @@
+"""The model card: `README.md` of a model folder, in the format of the Hugging Face hub."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.decoding.translator import Translator
+from seq2seq.model_folder import translate_command
+from seq2seq.report.record import DataRecord
+from seq2seq.report.run_report import RunReport
+from seq2seq.report.sets import TextSet, find_warnings, for_language
+from seq2seq.score import Score, ScoreConfig, score_all
+from seq2seq.search import SearchConfig
+
+_ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
+_CODE = re.compile("[a-z]{2,3}")
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_RECIPE = ("data.tokenizer.", "data.filter.", "model.", "training.", "search.", "bleu", "seed")
+_DATA = "## Data\n"
+
+
+@dataclass(frozen=True)
+class CardScores:
+    """What a model scored on each validation set, and by which search."""
+
+    run: str
+    data: str
+    sets: Mapping[str, Sequence[Score]]
+    beam_size: int
+    alpha: float
+    output_warnings: OutputWarnings | None
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the card of a model says; what is not known is not mentioned."""
+
+    name: str
+    source_language: str
+    target_languages: Sequence[str]
+    parameters: int
+    origin: str
+    """What the model is, such as "the checkpoint that validated best"."""
+    ended: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of its training, by their dotted names."""
+    data: DataRecord | None = None
+    scored: CardScores | None = None
+
+
+def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
+    """Collect what is known of a model of a run.
+
+    It is the mean of `averaged` checkpoints; if that is 0, the one that validated best.
+    """
+    best = (
+        "the running mean of the weights that validated best"
+        if report.config.get("training.validate_mean")
+        else "the checkpoint that validated best"
+    )
+    return ModelFacts(
+        name=report.run,
+        source_language=report.config["data.source_language"],
+        target_languages=report.target_languages,
+        parameters=report.parameters,
+        origin=f"the mean of the last {averaged:,} checkpoints" if averaged else best,
+        ended=report.ended,
+        config=report.config,
+        data=report.data,
+        scored=_scored(report, averaged=averaged > 0),
+    )
+
+
+def model_card(facts: ModelFacts) -> str:
+    """Describe a model."""
+    import jinja2
+    from huggingface_hub import ModelCardData
+
+    languages = dict.fromkeys([facts.source_language, *facts.target_languages])
+    dataset = facts.config.get("data.dataset") or ""
+    on_the_hub = _HUB_NAME.fullmatch(dataset) and not Path(dataset).is_dir()
+    metadata = ModelCardData(
+        # The hub accepts codes only; a language that was not given is called "source" or "target".
+        language=[code for code in languages if _CODE.fullmatch(code)],
+        tags=["translation", "transformer", "seq2seq"],
+        pipeline_tag="translation",
+        datasets=[dataset] if on_the_hub else None,
+        license=facts.config.get("license"),
+        **({} if facts.scored is None else _results(facts.scored)),
+    )
+    description = (
+        f"A Transformer (Vaswani et al. 2017) that translates {_plain(facts.source_language)} to"
+        f" {_plain(', '.join(facts.target_languages))}: {facts.parameters:,} parameters,"
+        f" {_plain(facts.origin)}."
+    )
+    if facts.ended:
+        description += f" Training ended: {_plain(facts.ended)}."
+    recipe = [
+        f"{key}={_on_one_line(str(value))}"
+        for key, value in facts.config.items()
+        if key.startswith(_RECIPE)
+    ]
+    text = (resources.files(__package__) / "templates" / "card.md").read_text("utf-8")
+    template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+    return template.render(
+        card_data=metadata.to_yaml(),
+        name=_plain(facts.name),
+        description=description,
+        scores=facts.scored and _score_section(facts.scored),
+        data=facts.data,
+        recipe="\n".join(recipe),
+        command=translate_command("FOLDER", facts.target_languages),
+        plain=_plain,
+        skipped=lambda counts: ", ".join(
+            f"{number:,} {_plain(why)}" for why, number in counts.dropped.items() if number
+        ),
+    )
+
+
+def score_for_card(
+    translator: Translator, texts: Sequence[TextSet], scoring: ScoreConfig, *, run: str, data: str
+) -> CardScores:
+    """Translate and score the validation sets of a run."""
+    search = translator.search
+    assert isinstance(search, SearchConfig)
+    warnings, sets = OutputWarnings(), {}
+    for text in texts:
+        translations = list(for_language(translator, text).translate_stream(text.sources))
+        warnings += find_warnings(text.sources, translations)[0]
+        outputs = [translation.text for translation in translations]
+        sets[text.name] = _listed(score_all(outputs, [text.references], scoring))
+    return CardScores(run, data, sets, search.beam_size, search.alpha, warnings)
+
+
+def replace_scores(card: bytes, scored: CardScores) -> bytes:
+    """Replace the scores in a card; all other text stays.
+
+    A README that is not a model card stays as it is.
+    """
+    from huggingface_hub import ModelCard
+
+    text = card.decode(errors="surrogateescape")
+    if not text.startswith("---\n") or _DATA not in text:
+        return card
+    try:
+        described = ModelCard(text)
+    except Exception:  # front matter that its owner wrote, and the hub would refuse
+        return card
+    for key, value in _results(scored).items():
+        setattr(described.data, key, value)
+    section = _score_section(scored)
+    body, replacements = re.subn(
+        r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: f"{section}\n", described.text, count=1
+    )
+    if not replacements:
+        body = body.replace(_DATA, f"{section}\n{_DATA}", 1)
+    front = f"---\n{described.data.to_yaml()}\n---\n"
+    return f"{front}{body}".encode(errors="surrogateescape")
+
+
+def _results(scored: CardScores) -> dict[str, Any]:
+    """Return the scores as the hub's metadata."""
+    from huggingface_hub import EvalResult
+
+    results = [
+        EvalResult(
+            task_type="translation",
+            dataset_type=_on_one_line(scored.data),
+            dataset_name=f"{_on_one_line(scored.data)}, {_in_words(name)}",
+            # The hub tells sets of one type apart by their configuration.
+            dataset_config=None if name == "valid" else name,
+            dataset_split="validation",
+            metric_type=_ON_THE_HUB[score.name],
+            metric_value=round(score.value, 2),
+            metric_name=f"{score.name} {score.signature}",
+            metric_args={"beam_size": scored.beam_size, "alpha": scored.alpha},
+        )
+        for name, scores in scored.sets.items()
+        for score in scores
+    ]
+    return {
+        "metrics": list(dict.fromkeys(result.metric_type for result in results)),
+        "model_name": _on_one_line(scored.run),
+        "eval_results": results,
+    }
+
+
+def _score_section(scored: CardScores) -> str:
+    rows = ""
+    for name, scores in scored.sets.items():
+        for score in scores:
+            signature = score.signature.replace("|", "\\|")  # else it would end the cell
+            cells = (_plain(_in_words(name)), score.name, f"{score.value:.2f}", f"`{signature}`")
+            rows += f"| {' | '.join(cells)} |\n"
+    paragraphs = [
+        f"## Scores on the validation {'set' if len(scored.sets) == 1 else 'sets'}\n",
+        f"| set | metric | value | signature |\n|---|---|---|---|\n{rows}",
+        f"Reached by beam search with beam {scored.beam_size} and alpha {scored.alpha:g}. The"
+        " checkpoint was chosen by validation, so scores on other text may be lower.\n",
+    ]
+    if scored.output_warnings is not None:
+        paragraphs.append(f"Counts of suspicious outputs: {scored.output_warnings}.\n")
+    return "\n".join(paragraphs)
+
+
+def _scored(report: RunReport, *, averaged: bool) -> CardScores:
+    """Return the scores of a model of the run.
+
+    The report has translated one of the run's models. Of the other, only the BLEU of its validation
+    while training is known.
+    """
+    run, data = report.run, str(report.config["data.name"])
+    sets = {result.name: _listed(result.scores) for result in report.sets}
+    if averaged == (report.model == "averaged"):
+        warnings = sum((result.output_warnings for result in report.sets), OutputWarnings())
+        beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
+        return CardScores(run, data, sets, beam_size, alpha, warnings)
+    metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}
+    # A set that was added when the run was resumed may be newer than the best model.
+    validated = {n: report.best[metric] for n, metric in metrics.items() if metric in report.best}
+    signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
+    return CardScores(
+        run,
+        data,
+        {name: [Score("BLEU", bleu, signature)] for name, bleu in validated.items()},
+        report.config["search.beam_size"],
+        report.config["search.alpha"],
+        None,
+    )
+
+
+def _in_words(validation_set: str) -> str:
+    return "validation" if validation_set == "valid" else f"validation, {validation_set}"
+
+
+def _listed(scores: Sequence[Score]) -> list[Score]:
+    return [score for score in scores if score.name in _ON_THE_HUB]
+
+
+def _plain(text: str) -> str:
+    """Keep a text on its line and out of Markdown and HTML."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in _on_one_line(text))
+
+
+def _on_one_line(text: str) -> str:
+    return "".join(c for c in " ".join(text.split()) if c.isprintable()).replace("```", "")

@@ -1,0 +1,305 @@
+"""What a model does on test sets: scores, suspicious outputs, samples, another system beside it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import chain, groupby, islice
+from operator import itemgetter
+from typing import TypeAlias
+
+from seq2seq.config import Config
+from seq2seq.corpus import training_splits
+from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UserError
+from seq2seq.report.significance import Comparison, bleu_interval, compare, line_chrf
+from seq2seq.score import SCRIPTS, Score, ScoreConfig, score_all, too_long_for_ter
+
+_Key: TypeAlias = tuple[str | None, str | None]
+EXAMPLES = 5
+"""Lines of each kind that are shown."""
+MAX_TRAINING_PAIRS = 1_000_000
+"""Training pairs among which lines of test sets are looked for: the first ones."""
+MAX_CHARACTERS = 1000
+"""Characters of a line that can be a sample; a longer one would make the page unreadable."""
+MAX_PIECES = 40
+"""Pieces per side up to which the attention is shown."""
+_NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
+_MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
+_PARTS = re.compile(rf"\s+|[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Parallel text to translate and score."""
+
+    name: str
+    """`valid`, or the name of the source file."""
+    sources: list[str]
+    references: list[str]
+    language: str | None = None
+    """Code of the target language, if the model has several."""
+
+
+@dataclass(frozen=True)
+class WarningLine:
+    """A line with a suspicious translation, its texts cut to a length that can be shown."""
+
+    kind: str
+    """The count of `OutputWarnings` to which it belongs."""
+    line: int
+    source: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Lines of a test set that are in the training text, character for character."""
+
+    among: str
+    """The training pairs that were read, in words."""
+    sources: int
+    references: int
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Cross-attention of the last layer, the mean of its heads."""
+
+    rows: list[str]
+    """Pieces of the output that attend: the start symbol, then all but the last."""
+    columns: list[str]
+    """Pieces of the source."""
+    weights: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A line of the test set, counted from 1, with its translation."""
+
+    kind: str
+    """`worst`, `median` or `best`."""
+    line: int
+    source: str
+    reference: str
+    output: str
+    chrf: float
+    attention: Attention | None
+
+
+@dataclass(frozen=True)
+class LineChange:
+    """A line, counted from 1, that one system translates better than the other."""
+
+    line: int
+    source: str
+    reference: str
+    run: str
+    other: str
+    run_chrf: float
+    other_chrf: float
+
+
+@dataclass(frozen=True)
+class SetComparison:
+    """Another system compared with the run, which is the baseline of the tests."""
+
+    other: str
+    tests: list[Comparison]
+    lines_won: list[LineChange]
+    """Lines that the run translates better, by chrF."""
+    lines_lost: list[LineChange]
+
+
+@dataclass(frozen=True)
+class SetReport:
+    """What a model does on one test set."""
+
+    name: str
+    lines: int
+    scores: list[Score]
+    without_ter: str
+    """Why TER is not among them; empty if it is."""
+    bleu_interval: tuple[float, float]
+    output_warnings: OutputWarnings
+    warning_lines: list[WarningLine]
+    """The first lines of each kind."""
+    overlap: Overlap | str
+    """If the training text can't be read, the reason."""
+    samples: list[Sample]
+    comparison: SetComparison | None
+
+
+def report_sets(
+    translator: Translator,
+    texts: Sequence[TextSet],
+    config: Config,
+    names: tuple[str, str],
+    others: Sequence[list[str]],
+) -> list[SetReport]:
+    """Translate and score test sets; compare with another system's outputs where there are any.
+
+    The names are those of the run and of the other system.
+    """
+    scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
+    overlaps = count_overlaps(config, texts)
+    reports = []
+    for text, theirs, overlap in zip(texts, others, overlaps, strict=True):
+        into = for_language(translator, text)
+        translations = list(into.translate_stream(text.sources))
+        outputs = [translation.text for translation in translations]
+        comparison = compare_set(names, text, outputs, theirs, scoring) if theirs else None
+        warnings, lines = find_warnings(text.sources, translations)
+        report = SetReport(
+            name=text.name,
+            lines=len(outputs),
+            scores=score_all(outputs, [text.references], scoring),
+            without_ter=too_long_for_ter([outputs, text.references]),
+            bleu_interval=bleu_interval(outputs, text.references, scoring.tokenize),
+            output_warnings=warnings,
+            warning_lines=lines,
+            overlap=overlap,
+            samples=choose_samples(into, text, outputs),
+            comparison=comparison,
+        )
+        reports.append(report)
+    return reports
+
+
+def count_overlaps(config: Config, texts: Sequence[TextSet]) -> Sequence[Overlap | str]:
+    """Count the lines of test sets that are in the training text, which is read once."""
+    rows = [list(map(_keys, text.sources, text.references)) for text in texts]
+    all_keys = set(chain(*chain(*rows)))
+    train = chain.from_iterable(split.pairs() for split in training_splits(config.data))
+    matches, read = set[_Key](), 0
+    try:
+        for pair in islice(train, MAX_TRAINING_PAIRS):
+            matches |= all_keys.intersection(_keys(pair.source, pair.target))
+            read += 1
+        among = f"the {'first ' if next(train, None) else ''}{read:,} training pairs"
+    except UserError as error:
+        return [str(error)] * len(texts)
+    overlaps = []
+    for keys in rows:
+        counts = [sum(key in matches for key in column) for column in zip(*keys, strict=True)]
+        overlaps.append(Overlap(among, *counts))
+    return overlaps
+
+
+def _keys(source: str, target: str) -> tuple[_Key, _Key, _Key]:
+    """Return what is looked for of a pair: its source, its target, and both together."""
+    return (source, None), (None, target), (source, target)
+
+
+def for_language(translator: Translator, text: TextSet) -> Translator:
+    """Return a translator into the language of a test set."""
+    return translator if text.language is None else translator.with_target_language(text.language)
+
+
+def find_warnings(
+    sources: Sequence[str], translations: Sequence[Translation]
+) -> tuple[OutputWarnings, list[WarningLine]]:
+    """Count the suspicious translations, and collect the first of each kind."""
+    total = OutputWarnings()
+    examples: dict[str, list[WarningLine]] = {kind: [] for kind in WARNINGS}
+    for number, (source, translation) in enumerate(zip(sources, translations, strict=True), 1):
+        warnings = OutputWarnings()
+        warnings.count(source, translation)
+        total += warnings
+        texts = source[:MAX_CHARACTERS], translation.text[:MAX_CHARACTERS]
+        for kind, lines in examples.items():
+            if getattr(warnings, kind) and len(lines) < EXAMPLES:
+                lines.append(WarningLine(kind, number, *texts))
+    return total, list(chain(*examples.values()))
+
+
+def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]) -> list[Sample]:
+    """Choose the lines with the lowest, the median and the highest chrF.
+
+    Lines of more than `MAX_CHARACTERS` characters are skipped, and so are blank ones.
+    """
+    lines = [
+        (number, *texts)
+        for number, texts in enumerate(zip(text.sources, text.references, outputs, strict=True), 1)
+        if texts[0].strip() and texts[1].strip() and max(map(len, texts)) <= MAX_CHARACTERS
+    ]
+    scores = line_chrf([line[3] for line in lines], [line[2] for line in lines])
+    ranked = sorted(zip(scores, lines, strict=True))
+    worst, rest = ranked[:EXAMPLES], ranked[EXAMPLES:]
+    best = rest[-EXAMPLES:][::-1]
+    middle = max(0, (len(ranked) - EXAMPLES) // 2)
+    median = [row for row in ranked[middle : middle + EXAMPLES] if row not in [*worst, *best]]
+    samples = []
+    for kind, rows in (("worst", worst), ("median", median), ("best", best)):
+        for score, (number, source, reference, output) in rows:
+            attention = attention_of(translator, source, output)
+            samples.append(Sample(kind, number, source, reference, output, score, attention))
+    return samples
+
+
+def attention_of(translator: Translator, source: str, output: str) -> Attention | None:
+    """Compute the attention of a translation; None if there is none or it is too large to show."""
+    if len(translator.models) > 1 or not output.strip():
+        return None
+    try:
+        maps = translator.attention(source, output)
+    except UserError:  # longer than the model accepts, or a NaN
+        return None
+    rows, columns = maps.sides("cross")
+    if max(len(rows), len(columns)) > MAX_PIECES:
+        return None
+    weights = maps.cross[-1].float().mean(dim=0)  # (H, T, S) -> (T, S)
+    return Attention(rows, columns, [[round(w, 3) for w in row] for row in weights.tolist()])
+
+
+def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
+    """Divide a text into parts, each with whether it is missing in the other text.
+
+    Words and punctuation marks are compared, and characters of scripts that put no spaces between
+    words.
+    """
+    mine, theirs = _PARTS.findall(text), [word for word in _PARTS.findall(other) if word.strip()]
+    indices = [index for index, part in enumerate(mine) if part.strip()]
+    words = [mine[index] for index in indices]
+    missing = set(indices)
+    for block in SequenceMatcher(None, words, theirs, autojunk=False).get_matching_blocks():
+        missing -= set(indices[block.a : block.a + block.size])
+    marked = ((part, index in missing) for index, part in enumerate(mine))
+    return [
+        ("".join(part for part, _ in group), differs)
+        for differs, group in groupby(marked, key=itemgetter(1))
+    ]
+
+
+def compare_set(
+    names: tuple[str, str],
+    text: TextSet,
+    run: Sequence[str],
+    other: Sequence[str],
+    scoring: ScoreConfig,
+) -> SetComparison:
+    """Compare the outputs of a run and of another system."""
+    changes = line_changes(text.sources, text.references, run, other)
+    return SetComparison(
+        other=names[1],
+        tests=compare({names[0]: run, names[1]: other}, [text.references], scoring),
+        lines_won=[line for line in changes if line.run_chrf > line.other_chrf][:EXAMPLES],
+        lines_lost=[line for line in changes[::-1] if line.run_chrf < line.other_chrf][:EXAMPLES],
+    )
+
+
+def line_changes(
+    sources: Sequence[str], references: Sequence[str], run: Sequence[str], other: Sequence[str]
+) -> list[LineChange]:
+    """List the lines that can be shown, those first in which the run gains most chrF."""
+    rows = [
+        (line, *texts)
+        for line, texts in enumerate(zip(sources, references, run, other, strict=True), start=1)
+        if max(map(len, texts)) <= MAX_CHARACTERS
+    ]
+    run_chrf = line_chrf([row[3] for row in rows], [row[2] for row in rows])
+    other_chrf = line_chrf([row[4] for row in rows], [row[2] for row in rows])
+    changes = [LineChange(*row, a, b) for row, a, b in zip(rows, run_chrf, other_chrf, strict=True)]
+    return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)

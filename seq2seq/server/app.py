@@ -1,0 +1,377 @@
+"""The routes: LibreTranslate's interface, our own additions, and the page."""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+from msgspec.json import schema_components
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from seq2seq import __version__
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.documents.document import Document, File, Languages
+from seq2seq.documents.formats import SUFFIXES, read_file
+from seq2seq.documents.html import read_html
+from seq2seq.documents.lines import read_lines
+from seq2seq.documents.translate import Plan
+from seq2seq.errors import UserError
+from seq2seq.server.batcher import BusyError, TooLargeError
+from seq2seq.server.guard import Guard
+from seq2seq.server.metrics import Metrics
+from seq2seq.server.requests import (
+    AttentionFields,
+    DetectFields,
+    F,
+    Fields,
+    FileFields,
+    Limits,
+    TranslateFields,
+    check_texts,
+    invalid,
+    read_fields,
+)
+from seq2seq.server.service import LANGUAGE_NAMES, Model, Service
+from seq2seq.server.texts import Downloads, Source, TranslatedText
+
+_PAGE = Path(__file__).parent / "page"
+_FIELDS: dict[str, type[Fields]] = {
+    "/translate": TranslateFields,
+    "/translate_file": FileFields,
+    "/detect": DetectFields,
+    "/attention": AttentionFields,
+}
+_ENCODINGS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+
+R = TypeVar("R")
+
+
+class App:
+    """The handlers of all routes; a request must give one of the keys, if there are any."""
+
+    def __init__(
+        self, service: Service, limits: Limits, metrics: Metrics, keys: Sequence[str]
+    ) -> None:
+        self._service, self._limits, self._metrics = service, limits, metrics
+        self._downloads = Downloads()
+        self._keys = [key.encode() for key in keys]
+        self.routes = [
+            Route("/translate", self.translate, methods=["POST"]),
+            Route("/translate_file", self.translate_file, methods=["POST"]),
+            Route("/download_file/{name}", self.download),
+            Route("/detect", self.detect, methods=["POST"]),
+            Route("/attention", self.attention, methods=["POST"]),
+            Route("/languages", self.languages, methods=["GET", "POST"]),
+            Route("/frontend/settings", self.settings),
+            Route("/health", self.health),
+            Route("/metrics", self.metrics),
+            Route("/openapi.json", self.openapi),
+            Route("/spec", self.openapi),
+        ]
+
+    async def translate(self, request: Request) -> Response:
+        """Translate a text, or an array of texts."""
+        start = time.monotonic()
+        fields = await self._fields(request, TranslateFields)
+        texts = fields.q if isinstance(fields.q, list) else [fields.q]
+        check_texts(texts, self._limits)
+        read = read_html if fields.format == "html" else read_lines
+        readers = [partial(read, text) for text in texts]
+        work = self._translate(fields, readers, fields.alternatives)
+        done, detected = await self._finish(request, work)
+        answer: dict[str, Any] = {"translatedText": [text.text for text in done]}
+        if fields.source == "auto":
+            answer["detectedLanguage"] = detected
+        if fields.alternatives:
+            answer["alternatives"] = [text.alternatives for text in done]
+        if fields.details:
+            answer["details"] = [text.details for text in done]
+        if any(text.truncated for text in done):
+            answer["truncated"] = [text.truncated for text in done]
+        self._metrics.request_seconds.observe(time.monotonic() - start)
+        if not isinstance(fields.q, list):
+            answer = {name: value[0] for name, value in answer.items()}
+        return JSONResponse(answer)
+
+    async def translate_file(self, request: Request) -> Response:
+        """Translate a document."""
+        fields = await self._fields(request, FileFields)
+        name, content = fields.file
+        work = self._translate(fields, [partial(self._read_file, name, content)], 0)
+        (done,), _ = await self._finish(request, work)
+        assert isinstance(done.text, bytes)
+        name = self._downloads.keep(done.text, PurePath(name).suffix.lower())
+        url = request.url_for("download", name=name)
+        return JSONResponse({"translatedFileUrl": str(url)})
+
+    async def download(self, request: Request) -> Response:
+        """Fetch a translated file."""
+        return Response(
+            self._downloads.find(request.path_params["name"]),
+            media_type="application/octet-stream",
+            headers={"content-disposition": "attachment"},
+        )
+
+    async def attention(self, request: Request) -> Response:
+        """Compute the attention weights for a source and its translation, or a given target."""
+        fields = await self._fields(request, AttentionFields)
+        check_texts([fields.source + fields.target], self._limits)
+        (source, target), *_ = self._service.models
+        model = self._service.find(
+            fields.source_language or source, fields.target_language or target
+        )
+        work = self._service.attention(model, fields.source, fields.target or None)
+        try:
+            maps = await self._finish(request, work)
+            return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
+        except UserError as error:
+            raise invalid(str(error)) from None
+
+    async def detect(self, request: Request) -> Response:
+        """Detect the language of a text."""
+        fields = await self._fields(request, DetectFields)
+        check_texts([fields.q], self._limits)
+        return JSONResponse([await asyncio.to_thread(self._detected, fields.q)])
+
+    async def languages(self, request: Request) -> Response:
+        """List which languages are translated into which."""
+        if request.method == "POST" and "content-type" not in request.headers:
+            raise HTTPException(405)  # LibreTranslate's answer; but libretranslatepy sends a form
+        pairs = list(self._service.models)
+        codes = dict.fromkeys([source for source, _ in pairs] + [target for _, target in pairs])
+        return JSONResponse(
+            [_language(code) | {"targets": [t for s, t in pairs if s == code]} for code in codes]
+        )
+
+    async def settings(self, _: Request) -> Response:
+        """Give the limits and defaults that a page needs."""
+        source, target = next(iter(self._service.models))
+        return JSONResponse(
+            {
+                "charLimit": self._limits.char_limit,
+                "frontendTimeout": 400,
+                "maxAlternatives": min(m.max_alternatives for m in self._service.models.values()),
+                "apiKeys": bool(self._keys),
+                "keyRequired": bool(self._keys),
+                "suggestions": False,
+                "filesTranslation": True,
+                "supportedFilesFormat": SUFFIXES,
+                "language": {"source": _language(source), "target": _language(target)},
+            }
+        )
+
+    async def health(self, _: Request) -> Response:
+        """Say that the server lives, and how much it has to do."""
+        queued = self._service.queue_tokens
+        return JSONResponse({"status": "ok", "version": __version__, "queue_tokens": queued})
+
+    async def metrics(self, request: Request) -> Response:
+        """Give counts to Prometheus."""
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._metrics.registry), headers={"content-type": kind})
+
+    async def openapi(self, _: Request) -> Response:
+        """Describe this interface."""
+        shapes, schemas = schema_components(
+            _FIELDS.values(), ref_template="#/components/schemas/{name}"
+        )
+        schemas["Upload"] = {"type": "string", "format": "binary"}
+        shape_of = dict(zip(_FIELDS, shapes, strict=True))
+        paths: dict[str, Any] = {}
+        for route in self.routes:
+            operation: dict[str, Any] = {
+                "summary": route.endpoint.__doc__,
+                "responses": {"200": {"description": "the answer"}},
+            }
+            if shape := shape_of.get(route.path):
+                content = {encoding: {"schema": shape} for encoding in _ENCODINGS}
+                operation["requestBody"] = {"content": content}
+            methods = (route.methods or set()) - {"HEAD"}
+            paths[route.path] = {method.lower(): operation for method in sorted(methods)}
+        return JSONResponse(
+            {
+                "openapi": "3.1.0",
+                "info": {"title": "seq2seq", "version": __version__},
+                "paths": paths,
+                "components": {"schemas": schemas},
+            }
+        )
+
+    async def _fields(self, request: Request, schema: type[F]) -> F:
+        """Read the fields of a request for work, and check its key."""
+        fields = await read_fields(request, schema, self._limits)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        bearer = token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+        given = fields.api_key.encode() or bearer
+        # All keys are compared, in constant time each.
+        if self._keys and not sum(hmac.compare_digest(given, key) for key in self._keys):
+            raise HTTPException(403, "Invalid API key")
+        return fields
+
+    async def _translate(
+        self,
+        fields: TranslateFields | FileFields,
+        readers: Sequence[Callable[[Languages], Document | File]],
+        alternatives: int,
+    ) -> tuple[list[TranslatedText], list[dict[str, Any]]]:
+        """Translate documents, and detect their languages if asked to.
+
+        They are read and put together in other threads: nobody waits for another client's text.
+        """
+        opened = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
+        sources = [source for source, _ in opened]
+        done: dict[int, TranslatedText] = {}
+        for model in dict.fromkeys(source.model for source in sources):
+            its = {i: source for i, source in enumerate(sources) if source.model is model}
+            plans = [source.plan for source in its.values()]
+            alignments: list[list[list[Alignment]]] = [[] for _ in its]
+            if model:
+                alignments = await self._service.translate_plans(model, plans, alternatives)
+            texts = await asyncio.to_thread(list, map(TranslatedText.of, its.values(), alignments))
+            if model and isinstance(fields, TranslateFields) and fields.details:
+                await self._align(model, texts)
+            done |= zip(its, texts, strict=True)
+        return [done[i] for i in range(len(sources))], [its for _, its in opened if its]
+
+    async def _align(self, model: Model, texts: Sequence[TranslatedText]) -> None:
+        """Add to the details, and to their alternatives, which words belong together."""
+        details = [detail for text in texts for detail in text.details]
+        outputs = [(d["source"], output) for d in details for output in (d, *d["alternatives"])]
+        pairs = [(source, output["text"]) for source, output in outputs]
+        links = await self._service.alignments(model, pairs)
+        for (_, output), alignment in zip(outputs, links, strict=True):
+            output["alignments"] = alignment.words
+
+    def _open(
+        self,
+        fields: TranslateFields | FileFields,
+        read: Callable[[Languages], Document | File],
+    ) -> tuple[Source, dict[str, Any]]:
+        """Read a document; with the source `auto`, also say what language it is in."""
+        # LibreTranslate's `text` has no placeholders: each line is translated as it is.
+        placeholders = not isinstance(fields, TranslateFields) or fields.format == "html"
+        code, detected = fields.source, {}
+        if code == "auto":
+            document = read(Languages("", fields.target))
+            text = "\n".join(Plan(document.texts, placeholders=placeholders).lines)
+            detected = self._detected(text)
+            code = detected["language"]
+            # What is in the target language, or has no letters, stays as it is.
+            if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
+                return Source(document, Plan([]), None), detected
+        model = self._service.find(code, fields.target)
+        document = read(Languages(code, fields.target))
+        return Source(document, Plan(document.texts, placeholders=placeholders), model), detected
+
+    def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
+        try:
+            file = read_file(name, content, languages)
+        except UserError as error:
+            raise invalid(str(error)) from None
+        size = sum(len(part) for text in file.texts for part in text if isinstance(part, str))
+        if size > (limit := self._limits.file_char_limit):
+            raise invalid(
+                f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
+            )
+        return file
+
+    def _detected(self, text: str) -> dict[str, Any]:
+        language, confidence = self._service.detector.detect(text)
+        return {"confidence": confidence, "language": language}
+
+    async def _finish(self, request: Request, work: Coroutine[Any, Any, R]) -> R:
+        """Wait for work, but no longer than the limit or than the client does."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_disconnected(request))
+        timeout = self._limits.timeout
+        try:
+            await asyncio.wait((task, gone), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone.done():
+                raise HTTPException(499, "the client has gone")
+            raise _busy(
+                f"not done within {timeout} s; what was done is kept: send it again", timeout
+            )
+        except BusyError as error:
+            raise _busy(str(error), error.seconds) from None
+        except TooLargeError:
+            raise HTTPException(413, "the text has more tokens than this server accepts") from None
+        finally:
+            task.cancel()
+            gone.cancel()
+
+
+def make_app(
+    service: Service,
+    limits: Limits,
+    metrics: Metrics,
+    *,
+    keys: Sequence[str] = (),
+    hosts: Collection[str] = ("*",),
+    origins: Collection[str] = (),
+    page: bool = True,
+) -> ASGIApp:
+    """Make the application that a server of ASGI runs.
+
+    A request must give one of the keys, if there are any, and one of the hosts, where `*` means
+    all. Other pages may send requests from `origins`.
+    """
+    routes: list[BaseRoute] = [*App(service, limits, metrics, keys).routes]
+    if page:
+        routes += [
+            Route("/", lambda _: FileResponse(_PAGE / "index.html")),
+            Mount("/page", StaticFiles(directory=_PAGE)),
+        ]
+    app = Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type"],
+            ),
+        ],
+        exception_handlers={
+            HTTPException: _http_error,
+            UserError: lambda _, error: JSONResponse({"error": str(error)}, 500),
+            # The error itself is raised again, and logged by the guard.
+            Exception: lambda *_: JSONResponse({"error": "internal error"}, 500),
+        },
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, metrics, origins)
+
+
+def _language(code: str) -> dict[str, Any]:
+    return {"code": code, "name": LANGUAGE_NAMES.get(code, code)}
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client goes; the body has been read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _busy(message: str, seconds: float) -> HTTPException:
+    return HTTPException(503, message, {"retry-after": str(max(1, round(seconds)))})

@@ -1,0 +1,88 @@
+"""The report of a run folder with corrupt, hostile or oddly named files in it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli.main import main
+from seq2seq.report.record import read_data_record
+
+FIGURES = (
+    '{"step": 5, "valid/bleu": 1e308}',
+    '{"step": 6, "valid/bleu": -1e308}',
+    '{"step": 7, "valid/bleu": NaN, "valid/perplexity": Infinity}',
+    '{"step": 8, "valid/bleu": 5e-324}',
+    '{"step": -9, "</style><script>/bleu": 1, "valid/\\ud800\\u202e/bleu": 1}',
+)
+
+
+def test_no_figure_of_a_corrupt_run_keeps_its_page_from_being_written(
+    run: Path, tmp_path: Path
+) -> None:
+    copy, precious = tmp_path / "run", tmp_path / "precious"
+    shutil.copytree(run, copy)
+    (copy / "metrics.jsonl").write_text("\n".join(FIGURES))
+    (copy / "data.json").write_text('{"counts": {"train": {"read": "many"}}}')
+    (copy / "report.html").unlink(missing_ok=True)
+    precious.write_text("years of work")
+    (copy / "report.html").symlink_to(precious)
+    assert main(["report", str(copy)]) == 0
+    assert precious.read_text() == "years of work"
+    page = (copy / "report.html").read_text()
+    assert "<script" not in page
+    assert "\u202e" not in page
+    assert "The run has no record of its data." in page
+
+
+def test_json_is_strict_whatever_the_figures_and_the_names_are(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / 'run "é'
+    shutil.copytree(run, copy)
+    (copy / "metrics.jsonl").write_text("\n".join(FIGURES))
+    assert main(["report", str(copy), "--compare", str(run), "--json"]) == 0
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    report = json.loads(capfd.readouterr().out, parse_constant=refuse)
+    assert report["run"] == copy.name
+    assert report["curves"]["valid/bleu"] == [[8, 5e-324]]
+
+
+def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Path) -> None:
+    output = os.fsencode(tmp_path) + b"/mean\xff"
+    command = [sys.executable, "-m", "seq2seq", "average", "--model", run, "--last", "1"]
+    done = subprocess.run([*command, "-o", output], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, output + b"\n", b"")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"counts": {"train": {"read": true, "dropped": {}}}}',
+        '{"warnings": "abc"}',
+    ],
+)
+def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
+    (tmp_path / "data.json").write_text(record)
+    assert read_data_record(tmp_path) is None
+
+
+def test_validation_text_that_is_a_pipe_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, pipe = tmp_path / "run", tmp_path / "pipe"
+    shutil.copytree(run, copy)
+    os.mkfifo(pipe)
+    config = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(config.replace(f"{run.parent}/valid.source", str(pipe)))
+    for command in (["report", str(copy)], ["tune", "--model", str(copy), "--dry-run"]):
+        assert main(command) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{pipe}: not a regular file" in line

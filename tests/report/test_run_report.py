@@ -1,0 +1,301 @@
+"""The report of a run: its numbers against the files and the scores that they come from."""
+
+import json
+import logging
+import math
+import shlex
+import shutil
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from lxml import html
+from omegaconf import OmegaConf
+
+from seq2seq.cli.guests import start_training
+from seq2seq.cli.hydra import quote_text, register, resource_folder
+from seq2seq.cli.main import main
+from seq2seq.cli.train import inherit
+from seq2seq.corpus import CorpusConfig, Split
+from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UsageError, UserError
+from seq2seq.machine.records import read_metrics
+from seq2seq.model_folder import load_model
+from seq2seq.paper.details import compare
+from seq2seq.processes import World
+from seq2seq.report.card import facts_of_run
+from seq2seq.report.page import draw_page
+from seq2seq.report.record import train_command
+from seq2seq.report.run_report import as_trained, make_report
+from seq2seq.report.sets import Overlap, TextSet
+from seq2seq.run import describe_initial_model
+from seq2seq.run_folder import find_model, read_config
+from tests.report.conftest import copy_run
+
+
+def table_rows(content: str) -> list[list[str]]:
+    rows = html.fromstring(content).iter("tr")
+    return [[cell.text_content() for cell in row] for row in rows]
+
+
+def test_training_writes_a_page_that_loads_nothing(run: Path) -> None:
+    content = (run / "report.html").read_text()
+    page = html.fromstring(content)
+    assert page.xpath("//script | //link | //img | //iframe | //@src | //@href | //@srcset") == []
+    assert len(page.xpath("//b")) == content.count("<div><b>")  # the tiles' alone
+    assert "url(" not in content
+    assert len(content) < 1_000_000
+    assert "&lt;script&gt;" in content
+    assert "\\u202ea\\u0007" in content
+    assert "\u202e" not in content
+    assert "\u0007" not in content
+
+
+def test_the_page_has_the_details_that_differ_from_the_paper(run: Path) -> None:
+    trained = load_model(find_model(run))
+    differing = [row for row in compare(as_trained(trained, read_config(run))) if row.here]
+    shown = table_rows((run / "report.html").read_text())
+    first = shown.index(["#", "detail", "the paper", "here", "verdict"]) + 1
+    found = [row[:2] for row in shown[first : first + len(differing)] if len(row) == 5]
+    assert found == [[str(row.number), row.detail] for row in differing] != []
+
+
+def test_the_page_and_json_agree_with_metrics_and_score(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    places = {side: str(run.parent / f"valid.{side}") for side in ("source", "target")}
+    assert main(["report", str(run), "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    score = ["score", "--model", str(run), "-s", places["source"], "-r", places["target"]]
+    assert main([*score, "--json"]) == 0
+    scores = json.loads(capfd.readouterr().out)["scores"]
+    assert report["sets"][0]["scores"] == scores
+    records = list(read_metrics(run / "metrics.jsonl"))
+    for name, points in report["curves"].items():
+        assert points == [[r["step"], r[name]] for r in records if name in r]
+    assert {"train/loss", "valid/bleu", "valid/perplexity"} <= report["curves"].keys()
+    content = (run / "report.html").read_text()
+    # Not the smoothed loss, which is higher.
+    step, perplexity = report["curves"]["train/perplexity"][-1]
+    assert f'title="training, with dropout: {math.log(perplexity):.4g} at step {step}"' in content
+    rows = table_rows(content)
+    for step, value in report["curves"]["valid/bleu"]:
+        (row,) = [row for row in rows if row[0] == str(step) and len(row) == 4]
+        assert row[3] == f"{value:.4f}"
+    (shown,) = [row for row in rows if row[:3] == ["valid", "11", "BLEU"]]
+    (stated,) = [score for score in scores if score["name"] == "BLEU"]
+    assert shown[3] == f"{stated['value']:.2f}"
+    assert stated["signature"] in content
+    assert report["data"]["counts"]["train"]["read"] == 91
+    assert report["ended"] == "at step 4 of 4"
+
+
+def test_a_long_line_is_no_sample(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    long = " ".join(f"<i>word{i}" for i in range(20_000))
+    texts = {"source": ["a man sees the sea."] * 3, "target": ["a man", long, "the sea"]}
+    places = []
+    for side, lines in texts.items():
+        places.append(str(tmp_path / side))
+        Path(places[-1]).write_text("\n".join(lines) + "\n")
+    assert main(["report", str(run), "--test", *places, "--json"]) == 0
+    (one,) = json.loads(capfd.readouterr().out)["sets"]
+    assert {sample["line"] for sample in one["samples"]} == {1, 3}
+    assert "TER is skipped: line 2 has 20,000 words" in one["without_ter"]
+
+
+def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
+    config = read_config(run)
+    config.data.corpora["back"] = CorpusConfig(pairs="a b's, {c}=1.tsv", weight=0.5, tag="<bt>")
+    config.training.max_steps = None
+    config.training.patience = 3
+    config.training.average_alternatives = [2, 3]
+    config.compile = True
+    config.resume = "auto"
+    name, command, *overrides = shlex.split(train_command(config))
+    assert (name, command) == ("seq2seq", "train")
+    quoted = [quote_text(override) for override in overrides]
+    register(quoted)
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+        again = replace(config, run_dir=None, cache=None, resume=False)
+        assert OmegaConf.to_object(compose("train", quoted)) == again
+
+
+def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configuration(
+    run: Path,
+) -> None:
+    config = replace(read_config(run), init_from=str(run), run_dir=None, cache=None)
+    config.data.tokenizer.sampling = 0.1
+    initial, config.init_sha256 = describe_initial_model(config, run / "new")
+    # Else the default dropout would be taken for one that nobody has chosen.
+    initial.model.config = replace(initial.model.config, dropout=0.3)
+    overrides = shlex.split(train_command(config))[2:]
+    quoted = [quote_text(override) for override in overrides]
+    register(quoted)
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+        chosen = compose("train", quoted)
+    inherit(chosen, initial, overrides)
+    chosen.init_sha256 = config.init_sha256
+    assert OmegaConf.to_object(chosen) == config
+    reverse = (initial.target_language, initial.source_language)
+    chosen.data.source_language, chosen.data.target_language = reverse
+    with pytest.raises(UsageError, match=f"translates from {reverse[1]} to {reverse[0]}"):
+        inherit(chosen, initial, overrides)
+
+
+def test_the_histograms_are_those_of_counting_each_pair(run: Path) -> None:
+    data = json.loads((run / "data.json").read_bytes())
+    tokenizer = load_model(run / "best").tokenizer
+    sides = [
+        tokenizer.encode((run.parent / f"train.{side}").read_text().splitlines())
+        for side in ("source", "target")
+    ]
+    # The end symbol counts on both sides.
+    ratios = [(len(t) + 1) / (len(s) + 1) for s, t in zip(*sides, strict=True)]
+    bounds, found = zip(*data["ratios"], strict=True)
+    expected = [sum(a <= r < b for r in ratios) for a, b in pairwise([*bounds, float("inf")])]
+    assert list(found) == expected
+    bounds, *histograms = zip(*data["histogram"], strict=True)
+    for encoded, found, longest in zip(sides, histograms, data["lengths"][-1][1:], strict=True):
+        lengths = [len(line) + 1 for line in encoded]
+        ends = pairwise([*bounds, float("inf")])
+        assert list(found) == [sum(a <= n < b for n in lengths) for a, b in ends]
+        assert longest == max(lengths)
+    shown = table_rows((run / "report.html").read_text())
+    assert ["0 to 4", f"{histograms[0][0]:,}", "", f"{histograms[1][0]:,}", ""] in shown
+    assert ["3 or more", f"{data['ratios'][-1][1]:,}", ""] in shown
+
+
+def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_path: Path) -> None:
+    more = {"more": asdict(read_config(run).data.valid)}
+    settings = {"data.valid_sets": more, "training.select": "mean"}
+    copy = copy_run(run, tmp_path / "run", settings)
+    validations = [
+        {"step": 2, "valid/bleu": 30.0, "valid/more/bleu": 10.0, "valid/mean/bleu": 20.0},
+        {"step": 4, "valid/bleu": 28.0, "valid/more/bleu": 20.0, "valid/mean/bleu": 24.0},
+    ]
+    lines = "".join(f"{json.dumps(record)}\n" for record in validations)
+    (copy / "metrics.jsonl").write_text(lines)
+    report = make_report(copy, [])
+    assert report.best == validations[1]
+    assert "BLEU 28.00 (valid), 20.00 (more), 24.00 (mean) at step 4." in draw_page(report)
+    assert [one.name for one in report.sets] == ["valid", "more"]
+    assert report.sets[0].scores == report.sets[1].scores
+    # The set came when the training was resumed, and no model has been better since.
+    report = replace(report, model="averaged", best={"step": 2, "valid/bleu": 30.0})
+    scored = facts_of_run(report, averaged=0).scored
+    assert list(scored.sets) == ["valid"]
+
+
+def test_a_comparison_agrees_with_score(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+    run = copy_run(run, tmp_path / "run", {"bleu_tokenizer": "char"})
+    lines = ["<i>", *["a man sees the sea."] * 10]
+    (tmp_path / "other").write_text("\n".join(lines) + "\n")
+    assert main(["report", str(run), "--compare", str(tmp_path / "other"), "--json"]) == 0
+    comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
+    score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
+    assert main([*score, "--compare", str(tmp_path / "other")]) == 0
+    expected = json.loads(capfd.readouterr().out)["comparisons"]
+    for test, wanted in zip(comparison["tests"], expected, strict=True):
+        for key in ("metric", "value", "difference", "p_value", "signature"):
+            assert test[key] == wanted[key]
+    # The first figures of the page.
+    page = html.fromstring(draw_page(make_report(run, [], tmp_path / "other", lines)))
+    shown = [tile.xpath("b | span") for tile in page.xpath("//div[@class='tiles']/div")]
+    for test, (figures, name) in zip(expected, shown, strict=False):
+        both = test["value"] - test["difference"], test["value"]
+        assert figures.text_content() == "{:.2f}, {:.2f}".format(*both)
+        assert f"{test['difference']:+.2f}, p = {test['p_value']:.4f}" in name.text_content()
+
+
+def test_two_runs_are_compared(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"training.warmup_steps": 7, "run_dir": str(tmp_path / "second")}
+    second = copy_run(run, tmp_path / "second", settings)
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record["step"] += 100
+    (second / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    assert main(["report", str(run), "--compare", str(second), "--json"]) == 0
+    other = json.loads(capfd.readouterr().out)["other_run"]
+    assert other["run"] == "second"
+    assert other["same_sets"] == {"valid": "valid"}
+    assert other["settings"] == {"training.warmup_steps": [4, 7]}
+    assert other["curves"]["valid/bleu"] == [
+        [r["step"], r["valid/bleu"]] for r in records if "valid/bleu" in r
+    ]
+    content = draw_page(make_report(run, [], second))
+    assert ["training.warmup_steps", "4", "7"] in table_rows(content)
+    assert "valid, second" in content
+    data = json.loads((second / "data.json").read_text())
+    data["sha256"] |= {name: "0" * 64 for name in data["sha256"] if name.startswith("valid.s")}
+    (second / "data.json").write_text(json.dumps(data))
+    content = draw_page(make_report(run, [], second))
+    assert "valid, second" not in content
+    assert "second was not validated on the same text as valid of this run" in content
+
+
+def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> None:
+    for name in ("fr", "de", "target"):
+        copy_run(run, tmp_path / name, {"data.target_language": name})
+    with pytest.raises(UserError, match=r"its data\.target_language is fr, and .* has de"):
+        make_report(tmp_path / "de", [], tmp_path / "fr")
+    assert make_report(tmp_path / "de", [], tmp_path / "target").other_run is not None
+
+
+def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:
+    first, second = list(Split(read_config(run).data, "train").pairs())[:2]
+    new = "not there"
+    sources = [first.source, first.source, new, second.source]
+    references = [first.target, new, second.target, first.target]
+    report = make_report(run, [TextSet("mixed", sources, references)])
+    (one,) = report.sets
+    assert one.overlap == Overlap(among="the 91 training pairs", sources=3, references=3, pairs=1)
+    copy = copy_run(run, tmp_path / "run", {"data.train.source": "nowhere"})
+    assert "it can't be read: nowhere" in draw_page(make_report(copy, []))
+
+
+def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "finished.json").unlink()
+    assert "Training ended: not yet, 4 steps are saved." in draw_page(make_report(copy, []))
+    for folder in ("best", "averaged", "checkpoints"):
+        shutil.rmtree(copy / folder, ignore_errors=True)
+    with pytest.raises(UserError, match="its training has saved none yet"):
+        make_report(copy, [])
+
+
+def test_translations_of_another_text_are_not_compared(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Translator, "translate_stream", None)  # refused before the work
+    (tmp_path / "other").write_text("one line\n")
+    assert main(["report", str(run), "--compare", str(tmp_path / "other")]) == 1
+    assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_ends_no_training_badly(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "finished.json").unlink()
+    (copy / "report.html").unlink()
+    (copy / "report.html" / "in_the_way").mkdir(parents=True)
+    logging.getLogger("seq2seq").addHandler(caplog.handler)
+    try:
+        start_training(replace(read_config(copy), resume=True), copy, "", World())
+    finally:
+        logging.getLogger("seq2seq").removeHandler(caplog.handler)
+    assert "report.html: not written: " in caplog.text
+    assert (copy / "finished.json").exists()

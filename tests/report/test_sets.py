@@ -1,0 +1,66 @@
+"""What is shown of a test set and of two systems, counted by hand."""
+
+from typing import Any
+
+import pytest
+
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.report.page import curves_svg
+from seq2seq.report.sets import differing_parts, find_warnings, line_changes
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "marked"),
+    [
+        ("the  red house", "that is the house", ["red"]),
+        ("the red big house ", " the house", ["red", "big"]),
+        ("私は学生です。", "私は先生です。", ["学"]),
+        ("in the town.", "in the (town)", ["."]),
+        ("", "a", []),
+    ],
+)
+def test_words_that_the_other_text_lacks_are_marked(
+    text: str, other: str, marked: list[str]
+) -> None:
+    parts = differing_parts(text, other)
+    assert "".join(part for part, _ in parts) == text
+    assert [part for part, differs in parts if differs] == marked
+
+
+def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
+    changes = line_changes(
+        ["1", "2", "3"], ["abc", "abc", "abc"], ["abc", "abd", "x"], ["x", "abd", "abc"]
+    )
+    assert [change.line for change in changes] == [1, 2, 3]
+    assert [change.run_chrf for change in changes] == [change.other_chrf for change in changes][
+        ::-1
+    ]
+
+
+def test_the_first_lines_of_each_kind_of_suspicious_output_are_shown() -> None:
+    def translation(text: str, **more: Any) -> Translation:
+        return Translation([Candidate(text, 0.0, text.split(), False)], **more)
+
+    sources = ["a dog", "the sea", "x" * 5000, *["red"] * 9]
+    outputs = ["ein Hund", "", "the " * 9, *["red"] * 9]
+    translations = [translation(text) for text in outputs]
+    translations[0] = translation("ein Hund", unknown=2)
+    warnings, lines = find_warnings(sources, translations)
+    assert (warnings.empty, warnings.copied, warnings.repeating, warnings.unknown) == (1, 9, 1, 2)
+    found = {kind: [one.line for one in lines if one.kind == kind] for kind in vars(warnings)}
+    assert {kind: numbers for kind, numbers in found.items() if numbers} == {
+        "empty": [2],
+        "copied": [4, 5, 6, 7, 8],
+        "repeating": [3],
+        "unknown": [1],
+    }
+    assert all(one.source == sources[one.line - 1][:1000] for one in lines)
+
+
+@pytest.mark.parametrize("values", [[5e-324], [1.0, 1.0 + 2**-52], [1e100, -1e100], [2.0] * 9])
+def test_curves_of_any_range_are_drawn_and_always_the_same(values: list[float]) -> None:
+    drawn = curves_svg({"valid": list(enumerate(values))})
+    assert "<path" in drawn
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    assert drawn == curves_svg({"valid": list(enumerate(values))})

@@ -1,0 +1,63 @@
+"""Chromium with the page in it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.server.page.stub import ORIGIN, Stub
+
+CHROMIUM = shutil.which("chromium")
+PATIENCE = 60_000  # milliseconds; an answer takes a few
+
+
+# Of a module: as long as it runs, no other test can run an event loop in this process.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    playwright.expect.set_options(timeout=PATIENCE)
+    if CHROMIUM is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def checked_page(browser: Any, origin: str, **options: Any) -> Iterator[Any]:
+    """Open a page of which no script may fail, and that may ask nobody but its origin."""
+    messages: list[str] = []
+    requests: list[str] = []
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    context.on("console", lambda message: messages.append(message.text))
+    context.on("weberror", lambda error: messages.append(str(error.error)))
+    context.on("request", lambda request: requests.append(request.url))
+    yield context.new_page()
+    context.close()
+    # Chromium itself reports answers with an error's status.
+    assert [text for text in messages if not text.startswith("Failed to load resource")] == []
+    assert [url for url in requests if not url.startswith(f"{origin}/")] == []
+
+
+@pytest.fixture
+def stub() -> Stub:
+    return Stub()
+
+
+@pytest.fixture
+def show(browser: Any, stub: Stub) -> Iterator[Callable[..., Any]]:
+    """Open the page of the stub, with options of Playwright's contexts."""
+    with ExitStack() as opened:
+
+        def show(**options: Any) -> Any:
+            page = opened.enter_context(checked_page(browser, ORIGIN, **options))
+            page.route("**/*", stub.handle)
+            page.goto(f"{ORIGIN}/")
+            page.wait_for_selector("#count:not(:empty)")
+            return page
+
+        yield show

@@ -1,0 +1,181 @@
+"""What networks and clients do to a server: signals, slow or endless requests, connections."""
+
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from seq2seq.server.requests import Limits
+from seq2seq.server.server import listen
+from tests.server.live import Served, serve_by_command, serve_fake, wait_until
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+START = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+LONG = "a man sees the long road home. " * 50
+
+
+@pytest.fixture
+def command(folder: Path) -> Iterator:
+    with serve_by_command(folder, "--cache", "0", "--beam", "1") as found:
+        yield found
+
+
+def connect(served: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", served.port), timeout=30)
+
+
+def memory(pid: int) -> int:
+    """Resident bytes of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+@pytest.mark.integration
+def test_a_signal_ends_it_after_open_requests(command) -> None:
+    process, served, log = command
+    # One request, since a second one could come later than the signal.
+    with ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(served.translate, [LONG, LONG])
+        wait_until(lambda: served.ask("GET", "/health").json["queue_tokens"] > 0)
+        process.send_signal(signal.SIGTERM)
+        assert answer.result().status == 200
+    assert process.wait(60) == 0
+    *requests, last = log.read_text().splitlines()[1:]
+    assert last == "seq2seq: stopped"
+    # Time, route, status and milliseconds, and nothing of the text.
+    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (/health|/translate) 200 \d+ ms"
+    assert all(re.fullmatch(pattern, line) for line in requests)
+    assert " /translate 200 " in requests[-1]
+    with pytest.raises(ConnectionRefusedError):
+        served.ask("GET", "/health")
+
+
+@pytest.mark.integration
+def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
+    with (
+        serve_by_command(folder, "--grace", "1") as (process, served, log),
+        connect(served) as slow,
+    ):
+        slow.sendall(START + b"Content-Length: 9\r\n\r\n")
+        served.ask("GET", "/health")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        with suppress(ConnectionResetError):  # nor has its own time been over
+            assert b" 408 " not in slow.recv(4096)
+        assert log.read_text().endswith(" ms\nseq2seq: stopped\n")
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
+    with serve_fake() as (served, _), connect(served) as client:
+        length = f"Content-Length: {2**30}" if announced else "Transfer-Encoding: chunked"
+        client.sendall(START + f"{length}\r\n\r\n".encode())
+        block = b"x" * 2**16 if announced else b"10000\r\n" + b"x" * 2**16 + b"\r\n"
+        sent = 0
+        client.setblocking(False)
+        answer = b""
+        while not answer and sent < 2**26:
+            try:
+                sent += client.send(block)
+            except BlockingIOError:
+                time.sleep(0.001)
+            try:
+                answer = client.recv(4096)
+            except BlockingIOError:
+                continue
+        client.settimeout(10)
+        while b"larger" not in answer:  # the head may come before the rest
+            answer += client.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"larger than 1,048,576 bytes" in answer
+        assert served.ask("GET", "/health").status == 200
+
+
+def test_a_body_of_a_byte_a_second_is_given_up() -> None:
+    with serve_fake(Limits(body_seconds=0.5)) as (served, _), connect(served) as client:
+        client.sendall(START + b"Content-Length: 99\r\n\r\nq")
+        answer = b""
+        while b" within 0.5 s" not in answer:
+            part = client.recv(4096)
+            assert part, answer
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_malformed_heads_are_refused(server: Served) -> None:
+    for head in (
+        b"GET / HTTP/1.1",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b",
+        b"GET /\x00 HTTP/1.1\r\nHost: localhost",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        HEALTH[:-2] + b"X: " + b"a" * 330_000,
+        START + b"Content-Length: -1",
+        START + b"Content-Length: 1\r\nContent-Length: 2",
+        START + b"Content-Length: " + b"9" * 500,
+        START + b"Transfer-Encoding: x",
+    ):
+        with connect(server) as client:
+            client.sendall(head + b"\r\n\r\n")
+            assert client.recv(4096)[9:12] in (b"400", b"413", b"501"), head[:60]
+    assert server.ask("GET", "/health").status == 200
+
+
+def test_an_answer_does_not_wait_for_the_clients_acknowledgement() -> None:
+    with listen("127.0.0.1", 0) as opened:
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_body_with_two_lengths_is_the_last_of_its_connection(server: Served) -> None:
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with connect(server) as client:
+        client.sendall(START + lengths + HEALTH)
+        answers = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answers.count(b"HTTP/1.1 ") == 1
+
+
+def test_with_too_many_connections_open_requests_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seq2seq.server.server.MAX_CONNECTIONS", 5)
+    with serve_fake() as (served, _):
+        with ExitStack() as idle:
+            clients = [idle.enter_context(connect(served)) for _ in range(5)]
+
+            def refused() -> bool:  # once the server has accepted all of them
+                clients[0].sendall(HEALTH)
+                return clients[0].recv(4096).startswith(b"HTTP/1.1 503")
+
+            wait_until(refused)
+        wait_until(lambda: served.ask("GET", "/health").status == 200)
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) -> None:
+    process, served, _ = command
+
+    def ask(number: int) -> int:
+        return served.translate(f"{number:05} dogs").status
+
+    # Every size of a batch costs memory once.
+    for texts in range(1, 17):
+        assert served.translate([f"{number:05} dogs" for number in range(texts)]).status == 200
+    with ThreadPoolExecutor(8) as clients:
+        assert set(clients.map(ask, range(2000))) == {200}
+        before, threads_before = memory(process.pid), threads(process.pid)
+        grown = 0
+        for first in range(2000, 12_000, 1000):
+            assert set(clients.map(ask, range(first, first + 1000))) == {200}
+            grown = memory(process.pid) - before
+            print(f"{grown / 2**20:.1f} MB more after {first - 1000:,} requests")
+    assert grown < 20 * 2**20
+    assert threads(process.pid) <= threads_before + 10  # asyncio's pool may still have grown

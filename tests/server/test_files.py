@@ -1,0 +1,139 @@
+"""Texts of several lines, files of text and subtitles, and their downloads."""
+
+import threading
+from typing import Any, cast
+from unittest.mock import create_autospec
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from seq2seq.decoding.segments import Segment
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.documents.document import Languages
+from seq2seq.documents.lines import read_lines
+from seq2seq.documents.translate import Plan
+from seq2seq.server.requests import Limits
+from seq2seq.server.service import Model
+from seq2seq.server.texts import Downloads, Source, TranslatedText
+from tests.documents.test_formats import SMALL
+from tests.server.live import Answer, FakeTranslator, Served, serve_fake, serve_models
+from tests.server.test_app import multipart
+
+
+def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
+    body, kind = multipart(("source", "en"), ("target", "de"), file=(name, content))
+    return served.ask("POST", "/translate_file", body, {"content-type": kind, **headers})
+
+
+def test_a_file_is_translated_and_fetched() -> None:
+    with serve_fake() as (served, _):
+        url = upload(served, "../../a.srt", SMALL["srt"].encode()).json["translatedFileUrl"]
+        assert url.startswith(f"{served.url}/download_file/")
+        assert url.endswith(".srt")
+        answer = served.ask("GET", url.removeprefix(served.url))
+        assert answer.content.decode() == SMALL["srt"].replace("dog", "DOG")
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-disposition"] == "attachment"
+        prefix = {"x-forwarded-prefix": "/mt/"}
+        answer = upload(served, "a.txt", "one\r\n\r\ntwo µ".encode(), **prefix)
+        url = answer.json["translatedFileUrl"]
+        assert url.startswith(f"{served.url}/mt/download_file/")
+        # as a proxy passes it on that takes the prefix away, or one that doesn't
+        for path, headers in (
+            (url.removeprefix(f"{served.url}/mt"), {}),
+            (url.removeprefix(served.url), prefix),
+        ):
+            answer = served.ask("GET", path, headers=headers)
+            assert answer.content.decode() == "ONE\r\n\r\nTWO Μ"
+
+
+def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_fake(Limits(timeout=1, batch_tokens=2)) as (served, translator):
+        original, may_go = translator.translate_batch, threading.Event()
+
+        def translate_batch(segments: list[Segment]) -> list:
+            assert segments[0].source == "one" or may_go.wait(60)
+            return original(segments)
+
+        monkeypatch.setattr(translator, "translate_batch", translate_batch)
+        answer = upload(served, "a.txt", b"one\ntwo")
+        assert answer.status == 503
+        assert answer.json["error"].endswith("is kept: send it again")
+        may_go.set()
+        assert upload(served, "a.txt", b"one\ntwo").status == 200
+        assert translator.calls.count(["one"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pdf", b"x", "a.pdf: format is not supported: choose .arb, "),
+        ("a.docx", b"x", "a.docx: not a ZIP archive"),
+        ("a.txt", b"\xff", "a.txt: the file is not utf-8"),
+        ("a.md", b"a" * 100_001, "file (100001) exceeds file limit (100000), 20 times"),
+        ("a.srt", b"1\nA dog --> runs.\n", "no subtitle was recognised"),
+    ],
+)
+def test_the_answer_to_a_bad_file_says_what_is_wrong(
+    server: Served, name: str, content: bytes, message: str
+) -> None:
+    answer = upload(server, name, content)
+    assert answer.status == 400
+    assert message in answer.json["error"]
+
+
+@pytest.mark.parametrize("source", ["source", "auto"])
+def test_a_file_of_named_languages_needs_a_model_that_names_its_own(source: str) -> None:
+    arb = ("a.arb", b'{"@@locale": "en", "a": "A dog"}')
+    plain = ("a.json", b'{"a": "A dog"}')
+    model = Model("fake", ("source", "target"), cast(Any, FakeTranslator()))
+    with serve_models([model]) as served:
+        statuses = []
+        for file in (arb, plain):
+            body, kind = multipart(("source", source), ("target", "target"), file=file)
+            answer = served.ask("POST", "/translate_file", body, {"content-type": kind})
+            statuses.append(answer.status)
+            assert answer.status == 200 or "names languages, but the model" in answer.json["error"]
+        assert statuses == [400, 200]
+
+
+def test_downloads_are_forgotten_in_time_and_when_they_are_too_many() -> None:
+    now = 0.0
+    kept = Downloads(lambda: now)
+    first = kept.keep(b"x", ".txt")
+    now = 599.0
+    second = kept.keep(b"y", ".txt")
+    assert (kept.find(first), kept.find(second)) == (b"x", b"y")
+    now = 601.0
+    with pytest.raises(HTTPException):
+        kept.find(first)
+    names = [kept.keep(b"z", ".txt") for _ in range(100)]
+    with pytest.raises(HTTPException):
+        kept.find(second)
+    assert kept.find(names[0]) == b"z"
+    large = [kept.keep(bytes(2**24), ".txt") for _ in range(3)]
+    assert len(set(large)) == 3
+    with pytest.raises(HTTPException):
+        kept.find(large[0])
+    assert len(kept.find(large[2])) == 2**24
+
+
+def translation(*texts: str) -> Translation:
+    return Translation([Candidate(text, -1.0, [text], False) for text in texts])
+
+
+def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_out() -> None:
+    document = read_lines("a\n\nb", Languages("en", "de"))
+    plan = Plan(document.texts, placeholders=False)
+    assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
+    found = TranslatedText.of(Source(document, plan, create_autospec(Model)), [[]] * 3)
+    assert found.text == "A\n\nB"
+    assert found.alternatives == ["AA\n\nB"]
+
+
+def test_the_server_translates_html() -> None:
+    with serve_fake() as (served, translator):
+        answer = served.translate(["<p>a <b>b</b></p>", "c\nd"], format="html")
+        assert answer.json == {"translatedText": ["<p>A <b>B</b></p>", "C D"]}
+        calls = sorted(line for call in translator.calls for line in call)
+        assert calls == ["a b", "c d"]

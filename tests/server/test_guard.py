@@ -1,0 +1,75 @@
+"""Hosts, origins, keys and headers."""
+
+import pytest
+
+from tests.server.live import Served, serve_fake
+
+HERE = ["localhost", "127.0.0.1", "[::1]", "mine.example"]
+
+
+def test_only_known_hosts_are_answered() -> None:
+    with serve_fake(hosts=HERE) as (served, _):
+        for host in ("127.0.0.1:5000", "LOCALHOST", "[::1]:80", "mine.example"):
+            assert served.ask("GET", "/health", headers={"host": host}).status == 200, host
+        for host in ("evil.example", "127.0.0.1.evil.example", "mine.example@evil.example", "a b"):
+            assert served.ask("GET", "/health", headers={"host": host}).status == 400, host
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "file://", "http://127.0.0.1:1"])
+def test_other_pages_are_refused(server: Served, origin: str) -> None:
+    answer = server.ask("POST", "/translate?q=a&source=en&target=de", headers={"origin": origin})
+    assert answer.status == 403
+    assert answer.headers["access-control-allow-origin"] is None
+
+
+def test_the_own_page_is_let_through(server: Served) -> None:
+    assert server.ask("GET", "/health", headers={"origin": server.url}).status == 200
+
+
+def test_a_page_that_is_allowed_may_ask() -> None:
+    with serve_fake(origins=["https://friend.example"]) as (served, _):
+        answer = served.ask("GET", "/health", headers={"origin": "https://friend.example"})
+        assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+        assert "Origin" in answer.headers["vary"]
+        assert answer.headers["access-control-allow-credentials"] is None
+        asked = {"origin": "https://friend.example", "access-control-request-method": "POST"}
+        answer = served.ask("OPTIONS", "/translate", headers=asked)
+        assert answer.status == 200
+        assert "content-type" in answer.headers["access-control-allow-headers"].lower()
+        other = served.ask("GET", "/health", headers={"origin": "https://friend.example.evil"})
+        assert other.status == 403
+    with serve_fake(origins=["*"]) as (served, _):
+        assert served.ask("GET", "/health", headers={"origin": "http://any"}).status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/nothing", "/page/page.js"])
+def test_every_answer_forbids_what_the_page_does_not_need(server: Served, path: str) -> None:
+    headers = server.ask("GET", path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none';")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["server"] is None
+
+
+def test_a_key_is_asked_for_where_work_is_done() -> None:
+    request = {"q": "a", "source": "en", "target": "de"}
+    with serve_fake(keys=["secret", "schlüssel"]) as (served, translator):
+        wrong: list[object] = [None, "", "Secret", "secre", "secret "]
+        for key in wrong:
+            for path in ("/translate", "/detect", "/attention"):
+                answer = served.post(path, **request, api_key=key)
+                assert (answer.status, answer.json) == (403, {"error": "Invalid API key"})
+        assert served.post("/translate", **request).status == 403
+        assert translator.calls == []
+        for key in ("secret", "schlüssel"):
+            assert served.post("/translate", **request, api_key=key).status == 200
+        path = "/translate?q=a&source=en&target=de"
+        assert served.ask("POST", f"{path}&api_key=secret").status == 200
+        for header, status in (("Bearer schlüssel", 200), ("bearer secret", 200), ("secret", 403)):
+            headers = {"authorization": header.encode()}
+            assert served.ask("POST", path, headers=headers).status == status
+        for path in ("/languages", "/frontend/settings", "/health"):
+            assert served.ask("GET", path).status == 200
+        assert served.ask("GET", "/frontend/settings").json["keyRequired"] is True
+        assert b"secret" not in served.ask("GET", "/metrics").content
