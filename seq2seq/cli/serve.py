@@ -103,13 +103,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         from seq2seq.server.app import make_app
-        from seq2seq.server.server import listen
-        from seq2seq.server.server import run as serve
+        from seq2seq.server.guard import listen
+        from seq2seq.server.guard import run as serve
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
     from seq2seq.machine.process import retain_freed_memory
-    from seq2seq.server.metrics import Metrics
+    from seq2seq.server.guard import Metrics
     from seq2seq.server.service import Service, list_pairs
 
     _check_access(arguments)

@@ -30,8 +30,7 @@ from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from seq2seq.server.batcher import BusyError, TooLargeError
-from seq2seq.server.guard import Guard
-from seq2seq.server.metrics import Metrics
+from seq2seq.server.guard import Guard, Metrics
 from seq2seq.server.requests import (
     AttentionFields,
     DetectFields,
@@ -44,8 +43,7 @@ from seq2seq.server.requests import (
     invalid,
     read_fields,
 )
-from seq2seq.server.service import LANGUAGE_NAMES, Model, Service
-from seq2seq.server.texts import Downloads, Source, TranslatedText
+from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Model, Service, Source, TranslatedText
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[Fields]] = {

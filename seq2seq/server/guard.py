@@ -1,15 +1,53 @@
-"""What every request passes: the check of its origin, security headers, counts, logs."""
+"""The server around its routes: its socket and signals, and what every request passes.
+
+Requests are checked for their origin, get security headers, and are counted and logged. No label of
+a count holds a text, an address or a key.
+"""
 
 import logging
+import resource
+import signal
+import socket
 import time
 import traceback
 from collections.abc import Collection
+from typing import Any
 
+import uvicorn
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2seq.server.metrics import Metrics
+from seq2seq.errors import UsageError, UserError
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The metrics of one server, in a registry of its own; the process's figures are in it too."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        own: dict[str, Any] = {"namespace": "seq2seq", "registry": self.registry}
+        self.requests = Counter(
+            "requests", "Requests by route and status.", ["route", "status"], **own
+        )
+        self.request_seconds = Histogram(
+            "request_seconds", "Time of a translation request.", buckets=_SECONDS, **own
+        )
+        self.batch_sentences = Histogram(
+            "batch_sentences", "Sentences per batch.", buckets=_SENTENCES, **own
+        )
+        self.lines = Counter(
+            "lines", "Sentences translated, new or from the cache.", ["made"], **own
+        )
+        self.tokens = Counter("tokens", "Tokens read and written.", ["side"], **own)
+        self.suspect = Counter("suspect", "Suspicious translations by kind.", ["kind"], **own)
+        self.queue_tokens = Gauge("queue_tokens", "Tokens queued or being translated.", **own)
+
 
 logger = logging.getLogger("seq2seq")
 
@@ -77,3 +115,63 @@ class Guard:
     def _allows(self, origin: str | None, host: str) -> bool:
         own = (None, f"http://{host}", f"https://{host}")
         return origin in own or bool({"*", origin} & self._origins)
+
+
+MAX_CONNECTIONS = 500
+"""With more open, requests are answered with 503."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket of a server; port 0 is any that is free."""
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port {port}: must be from 0 to 65535")
+    try:
+        family, *_, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.create_server(address, family=family)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--host {host} --port {port}: {error}; choose another one") from None
+    # asyncio does this for some sockets only; without it, answers wait 40 ms for the client's ACK.
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
+    """Make the server of an application; it may take `grace` seconds to finish open requests."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips="127.0.0.1,::1",
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=grace,
+        h11_max_incomplete_event_size=64 * 1024,
+        loop="asyncio",
+    )
+    return uvicorn.Server(config)
+
+
+def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
+    """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open."""
+    # Each connection is an open file.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server = make_server(app, grace=grace)
+
+    def ignore(*_: Any) -> None:
+        """Do nothing: uvicorn has ended by then, and sends itself the signal again."""
+
+    previous = {number: signal.signal(number, ignore) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.run(sockets=[opened])
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -27,9 +27,8 @@ from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.search import SearchConfig
 from seq2seq.server.app import make_app
-from seq2seq.server.metrics import Metrics
+from seq2seq.server.guard import Metrics, listen, make_server
 from seq2seq.server.requests import Limits
-from seq2seq.server.server import listen, make_server
 from seq2seq.server.service import Model, Service
 
 
@@ -198,7 +197,7 @@ def serve_by_main(patch: pytest.MonkeyPatch, folder: Path, *words: str) -> Itera
         started.put((server, opened.getsockname()[1]))
         server.run(sockets=[opened])
 
-    patch.setattr("seq2seq.server.server.run", run)
+    patch.setattr("seq2seq.server.guard.run", run)
     arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "native"]
     thread = threading.Thread(target=main, args=[[*arguments, "--port", "0", *words]])
     thread.start()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from seq2seq.server.guard import listen
 from seq2seq.server.requests import Limits
-from seq2seq.server.server import listen
 from tests.server.live import Served, serve_by_command, serve_fake, wait_until
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -146,7 +146,7 @@ def test_a_body_with_two_lengths_is_the_last_of_its_connection(server: Served) -
 def test_with_too_many_connections_open_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("seq2seq.server.server.MAX_CONNECTIONS", 5)
+    monkeypatch.setattr("seq2seq.server.guard.MAX_CONNECTIONS", 5)
     with serve_fake() as (served, _):
         with ExitStack() as idle:
             clients = [idle.enter_context(connect(served)) for _ in range(5)]

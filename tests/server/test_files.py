@@ -13,8 +13,7 @@ from seq2seq.documents.document import Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Model
-from seq2seq.server.texts import Downloads, Source, TranslatedText
+from seq2seq.server.service import Downloads, Model, Source, TranslatedText
 from tests.documents.test_formats import SMALL
 from tests.server.live import Answer, FakeTranslator, Served, serve_fake, serve_models
 from tests.server.test_app import multipart
