@@ -8,18 +8,22 @@ from typing import Any, TypeAlias
 from seq2seq.corpus import UNNAMED
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, File, Languages
-from seq2seq.documents.docx import read_docx
 from seq2seq.documents.html import read_html
-from seq2seq.documents.json_messages import read_arb, read_json
+from seq2seq.documents.json_messages import read_arb, read_json, read_xcstrings
 from seq2seq.documents.lines import read_text
 from seq2seq.documents.markdown import read_markdown
-from seq2seq.documents.office import read_odt
+from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.po import read_po
-from seq2seq.documents.properties import read_properties, read_strings
-from seq2seq.documents.resources import read_android, read_qt, read_resx, read_stringsdict
+from seq2seq.documents.resources import (
+    read_android,
+    read_properties,
+    read_qt,
+    read_resx,
+    read_strings,
+    read_stringsdict,
+)
 from seq2seq.documents.subtitles import read_ass, read_srt, read_vtt
 from seq2seq.documents.tmx import read_tmx
-from seq2seq.documents.xcstrings import read_xcstrings
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
 

@@ -9,8 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot, Text
-from seq2seq.documents.escapes import quoted
+from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, quoted
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,

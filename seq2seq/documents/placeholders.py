@@ -1,16 +1,171 @@
 """What stands in strings for something else, by its looks: `{name}`, `%s`, `<b>`, addresses.
 
-Readers find what their format says; this finds the rest, in the strings of any text.
+Readers find what their format says; this finds the rest, in the strings of any text: placeholders,
+the branches of messages, and values that are code rather than language.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 
-from seq2seq.documents.document import Kind, Mark, Text, join_strings, write_text
-from seq2seq.documents.messages import HASH, find_icu_texts, is_icu
-from seq2seq.documents.shown import are_words
-from seq2seq.documents.spans import BLOCK, UNPAIRED
+from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
+from seq2seq.documents.projection import are_words
+from seq2seq.documents.spans import (
+    BLOCK,
+    ENTITY,
+    UNPAIRED,
+    Piece,
+    in_place,
+    one_line,
+    read_pieces,
+    tag_piece,
+)
+
+# <b>, </0>, <_:a-1/> and &nbsp;, and the options that a line of help begins with
+_MARKUP = (
+    rf"</?(?:[A-Za-z_][^<>]*+|\d+/?)>|{ENTITY}"
+    r"|(?m:^) *--?[\w?]\S*(?:,? \S+){0,2}? {2,}(?=\S)"
+)
+# The key of a menu: `_Open` and `E_xit` of GTK, `&Open` of Qt; not `file_name`, `A & B` or `AT&T`
+_KEY = re.compile(
+    r"\A((?:[^_&]|&(?= ))*?)(\b[A-Z][a-z]*(?=_[a-z])|\b\w+(?=&[a-z])|(?<!\w)(?=[_&]))"
+    r"([_&])(?!\w+;)([^\W_](?:[^_&]|&(?= ))*)\Z"
+)
+# {0}, {count, number} and {0,choice,0#none|1#one {1}}
+_ARGUMENT = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
+# Braces that are text: '{' and '{name}'
+_QUOTED = r"'[{}][^']*'"
+# %s, %-5.2f, %1$@, %(name)s, %<name>s and %{name}; a percent sign stays with its number
+_DIRECTIVE = (
+    r"%(?:\d+[$:])?(?:\([^()]*+\)|<\w+>)?[-+ #0']*+(?:\*|\d+)?(?:\.(?:\*|\d*))?"
+    r"(?:hh|ll|[hlLqjzt])?[A-Za-z@](?:%%)?|%\{\w+\}|%(?:\d+\$)?#@\w+@"
+)
+# A number in the branches of ICU's plurals, with the ending of an English ordinal
+HASH = r"(?<![A-Za-z\d#])#(?:st|nd|rd|th)?(?![A-Za-z\d#])"
+_ICU_TOKEN = re.compile(
+    r"''|'[{}][^']*'|\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,|[{}]"
+)
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """How a program reads a message before it shows it."""
+
+    arguments: str = r"(?!)"
+    """What stands for a word that is put in."""
+    escape: Callable[[str], str] = str
+    """Writes text so that it is read as such."""
+    characters: dict[str, str] = field(default_factory=dict)
+    """What stands for a character that would mean something else, and that character."""
+
+
+# ${count > 1 ? 'dogs' : 'dog'} of Java's expression language; %<name>s, which is no tag
+PLAIN = Syntax(r"""%<\w{3,}>\w*|\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
+"""No way of formatting is known: other placeholders are found later."""
+PRINTF = Syntax(_DIRECTIVE, lambda text: text.replace("%", "%%"), {"%%": "%"})
+"""`%s` and `%(count)d`; `%%` is a percent sign."""
+APPLE = replace(PRINTF, arguments=_DIRECTIVE.replace("+ #", "+#"))
+"""The same where no flag says that there are directives: `100% done` has none."""
+BRACES = Syntax(_ARGUMENT, lambda text: re.sub(r"([{}])", r"\1\1", text), {"{{": "{", "}}": "}"})
+"""Python's and C#'s `{name}`; `{{` is a brace."""
+JAVA = Syntax(
+    rf"{_ARGUMENT}|'[^']+'",
+    lambda text: re.sub(r"[{}]", r"'\g<0>'", text.replace("'", "''")),
+    {"''": "'"},
+)
+"""Java's MessageFormat: `{0}`; `''` is an apostrophe."""
+WITHOUT_BRANCHES = Syntax(
+    rf"{_QUOTED}|{_ARGUMENT}",
+    escape=lambda text: re.sub(
+        # An apostrophe before a brace would make it text, to some readers and not to others.
+        r"'(?=[{}#|]|\Z)",
+        "\u2019",
+        text,
+    ).translate({ord("{"): "(", ord("}"): ")"}),
+    characters={"''": "'"},
+)
+"""`{name}` of ICU, with or without apostrophes that quote; `#` is text."""
+ICU = Syntax(
+    rf"{_QUOTED}|{_ARGUMENT}|{HASH}",
+    escape=lambda text: WITHOUT_BRANCHES.escape(text).replace("#", "\uff03"),
+    characters=WITHOUT_BRANCHES.characters,
+)
+"""`{count, plural, one{# dog} other{# dogs}}`."""
+
+
+def combine(syntaxes: Sequence[Syntax]) -> Syntax:
+    """Read a message by several rules at once."""
+    if len(syntaxes) < 2:
+        return syntaxes[0] if syntaxes else PLAIN
+    one, other = syntaxes[0], combine(syntaxes[1:])
+    return Syntax(
+        f"{one.arguments}|{other.arguments}",
+        lambda text: one.escape(other.escape(text)),
+        {**one.characters, **other.characters},
+    )
+
+
+def find_texts(message: str, syntax: Syntax) -> list[Slot]:
+    """Find the texts of a message: its lines, and with ICU each branch of its plurals."""
+    signs = "|".join(map(re.escape, syntax.characters)) or r"(?!)"
+    token = re.compile(rf"({signs})|({syntax.arguments})|{_MARKUP}")
+
+    def read(match: re.Match[str]) -> Piece:
+        raw = match[0]
+        if match[1]:
+            return Piece(*match.span(), syntax.characters[raw])
+        if match[2] or raw[0] == "&":
+            return Piece(*match.span(), Mark(raw, "word" if match[2] else "alone"))
+        if raw[0] != "<":
+            return Piece(*match.span(), Mark(raw), "-")
+        return tag_piece(*match.span(), raw)
+
+    slots: list[Slot] = []
+    has_branches = syntax in (ICU, WITHOUT_BRANCHES)
+    for start, end in find_icu_texts(message) if has_branches else [(0, len(message))]:
+        for line in re.compile(r"[^\n]+").finditer(message, start, end):
+            pieces = read_pieces(message, *line.span(), token, read)
+            slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
+    return slots
+
+
+def key_first(message: str) -> str:
+    """Put the mark of a menu's key before its word, which must not fall apart."""
+    return _KEY.sub(r"\1\3\2\4", message)
+
+
+def is_icu(message: str) -> bool:
+    """Tell whether a message has branches."""
+    return any("," in token[0] for token in _ICU_TOKEN.finditer(message) if token[0][0] == "{")
+
+
+def find_icu_texts(message: str) -> list[tuple[int, int]]:
+    """Find what is text outside and inside of branches; nothing if the braces don't match."""
+    runs, start = [], 0
+    within = ["text"]
+    for token in _ICU_TOKEN.finditer(message):
+        raw = token[0]
+        if raw[0] == "'":
+            continue
+        if raw == "}":
+            ended = within.pop()
+            if not within:
+                return []
+            if ended == "text":
+                runs.append((start, token.start()))
+            elif ended == "branches":
+                start = token.end()
+        elif within[-1] == "branches":
+            within.append("text")
+            start = token.end()
+        elif raw != "{" and within[-1] == "text":
+            runs.append((start, token.start()))
+            within.append("branches")
+        else:
+            within.append("argument")
+    return [*runs, (start, len(message))] if within == ["text"] else []
+
 
 # Grammars by dialect. Where no dialect is known all are tried, in this order.
 _WORDS = {
@@ -221,3 +376,42 @@ def _is_end(piece: str | Mark, ends: str) -> bool:
     if isinstance(piece, str):
         return bool(re.match(ends, piece))
     return isinstance(piece, _Branches) or (piece.kind == "alone" and bool(_BREAK.match(piece.raw)))
+
+
+# `en-US`, `YYYY-MM-DD`, time zones and paths, though they are letters
+_CODE = (
+    r"[a-z]{2,3}(?:-[A-Z][a-z]{3}|-[A-Z]{2})+(?![\w-])|(?:([DdEHhLMmQSswYy])\1++-?)++(?![\w-])"
+    r"|(?:Africa|America|Asia|Atlantic|Australia|Europe|Indian|Pacific)/|[a-z][\w-]*/"
+)
+# Letters in one case or with a capital (`iPhone`, too): alone, joined as in `E-mail`, `file(s)` and
+# `Yes/No`, or as the end of `2FA-Method`; with punctuation
+_PART = r"(?:[A-Z]?[a-z]+|[A-Z]+s?|[a-z][A-Z][a-z]+)"
+_WORD = re.compile(
+    rf"(?:-(?=[A-Za-z]{{3}}))?[\"'“”„«‹‘(\[¿¡*•–—&]*+(?!{_CODE})"
+    rf"(?:{_PART}(?:(?:['’&-]|-?/(?:-|(?=[A-Z]))){_PART}|\([A-Za-z]{{1,3}}\))*|(?:\w+-)+[A-Z][a-z]{{2,}})"
+    r"[\"'“”»›’)\].,:;!?…*%–—-]*"
+)
+
+
+def is_language(text: Text) -> bool:
+    """Tell whether a text has words, and no more code: `12px`, `a/b`, `x.y` or `userName`.
+
+    What has letters beyond ASCII is a word, and a single letter is neither.
+    """
+    strings = (
+        part if isinstance(part, str) else "0" if part.kind == "word" else " "
+        for part in find_placeholders(text)
+    )
+    words = code = 0
+    for token in "".join(strings).split():
+        letters = "".join(filter(str.isalpha, token))
+        if not letters.isascii() or (len(letters) > 1 and _WORD.fullmatch(token)):
+            words += 1
+        elif len(letters) > 1:
+            code += 1
+    return words >= max(code, 1)
+
+
+def only_language(slots: Iterable[Slot]) -> list[Slot]:
+    """Leave out what a program reads."""
+    return [slot for slot in slots if is_language(slot.text)]

@@ -4,7 +4,15 @@ import re
 from dataclasses import dataclass, field
 
 from seq2seq.documents.document import Document, Languages, Slot, Text
-from seq2seq.documents.messages import BRACES, JAVA, PRINTF, Syntax, combine, find_texts, key_first
+from seq2seq.documents.placeholders import (
+    BRACES,
+    JAVA,
+    PRINTF,
+    Syntax,
+    combine,
+    find_texts,
+    key_first,
+)
 from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
 

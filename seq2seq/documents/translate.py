@@ -17,8 +17,7 @@ from seq2seq.documents.placeholders import (
     read_by_programs,
     without_new_quotes,
 )
-from seq2seq.documents.placement import Link, place
-from seq2seq.documents.shown import show
+from seq2seq.documents.projection import Link, place, show
 
 _STAND_INS = ("Tom", "100", "2013", "7")
 """What the model sees for words such as `{name}`, if its translation then has each of them once."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.documents.document import Mark, Text, write_text
-from seq2seq.documents.placement import Link, place
-from seq2seq.documents.shown import Shown, show
+from seq2seq.documents.projection import Link, Shown, place, show
 from seq2seq.documents.translate import Plan
 
 

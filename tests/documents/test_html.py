@@ -11,8 +11,7 @@ import pytest
 
 from seq2seq.documents.document import Languages, Text
 from seq2seq.documents.html import read_html
-from seq2seq.documents.placement import Link, place
-from seq2seq.documents.shown import show
+from seq2seq.documents.projection import Link, place, show
 
 
 def upper(content: str) -> str:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from seq2seq.documents.formats import read_file
-from seq2seq.documents.language import is_language
+from seq2seq.documents.placeholders import is_language
 from tests.documents.hostile import LANGUAGES
 
 CODE = r"""#facade|rgba(0,0,0,.5)|550e8400-e29b-41d4-a716-446655440000|en-US|zh-Hans-CN|pt_BR

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from seq2seq.documents.document import Mark
 from seq2seq.documents.json_messages import read_arb, read_json
-from seq2seq.documents.messages import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
+from seq2seq.documents.placeholders import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
 from seq2seq.documents.po import read_po
-from seq2seq.documents.properties import read_properties, read_strings
+from seq2seq.documents.resources import read_properties, read_strings
 from seq2seq.documents.spans import one_line
 from tests.documents.hostile import (
     HOSTILE,

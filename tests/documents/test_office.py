@@ -12,8 +12,7 @@ import pytest
 from lxml import etree
 
 from seq2seq.documents.document import File, Text
-from seq2seq.documents.docx import read_docx
-from seq2seq.documents.office import read_odt
+from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES

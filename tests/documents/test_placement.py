@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from seq2seq.documents.document import Mark, write_text
-from seq2seq.documents.placement import Link, place
-from seq2seq.documents.shown import show
+from seq2seq.documents.projection import Link, place, show
 from tests.documents.marks import read, transfer
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from seq2seq.documents.document import Languages
-from seq2seq.documents.xcstrings import read_xcstrings
+from seq2seq.documents.json_messages import read_xcstrings
 from tests.documents.hostile import LANGUAGES, strings
 
 
