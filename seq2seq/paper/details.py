@@ -95,6 +95,7 @@ DETAILS = (
             "training.average_checkpoints",
             "training.average_alternatives",
             "training.checkpoint_minutes",
+            "training.checkpoint_steps",
             "training.validate_mean",
         ),
     ),
@@ -115,7 +116,15 @@ DETAILS = (
     Detail(
         "sizes (Table 3)",
         "base, or big",
-        tuple(f"model.{name}" for name in ("num_layers", "d_model", "d_ff", "num_heads")),
+        (
+            "model.num_layers",
+            "model.num_decoder_layers",
+            "model.d_model",
+            "model.d_ff",
+            "model.num_heads",
+            "model.d_k",
+            "model.d_v",
+        ),
     ),
 )
 

@@ -2,10 +2,24 @@
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from seq2seq.paper.details import DETAILS
+from seq2seq.search import SearchConfig
+from seq2seq.sizes import TransformerConfig
+from seq2seq.train import TrainingConfig
 
+NO_DETAIL = {
+    "model.max_learned_positions",
+    "training.micro_batch_tokens",
+    "training.select",
+    "training.select_by",
+    "training.keep_checkpoints",
+    "training.log_steps",
+    "search.nbest",
+}
+"""Settings on which no detail depends."""
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(
     r"\| (\d+) \| ([^|]+) \| [^|]+ \| [^|]+ \| `([^`]+)`: `(\w+)` \| `([^`]+)`: `(\w+)` \|"
@@ -24,3 +38,11 @@ def test_each_detail_has_its_code_and_its_test() -> None:
     for _, _, file, name, test_file, test in rows:
         assert name in names_in(ROOT / "seq2seq" / file), (file, name)
         assert test in names_in(ROOT / test_file), (test_file, test)
+
+
+def test_every_setting_of_model_training_and_search_is_in_a_detail() -> None:
+    sections = {"model": TransformerConfig, "training": TrainingConfig, "search": SearchConfig}
+    every = {f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind)}
+    named = {name for detail in DETAILS for name in detail.settings}
+    assert every - named == NO_DETAIL
+    assert {name for name in named - every if not name.startswith("data.")} == set()

@@ -15,7 +15,7 @@ def test_the_picture_is_the_one_that_the_script_draws() -> None:
 
 
 def test_its_names_are_those_of_the_code() -> None:
-    code = (CHECKOUT / "seq2seq" / "model" / "transformer.py").read_text()
+    code = (CHECKOUT / "seq2seq" / "transformer.py").read_text()
     texts = re.findall(r'class="(?:code|small)[ a-z]*">([^<]+)<', PICTURE.read_text())
     names = {name for text in texts for name in re.findall(r"[A-Z][a-z]+[A-Z]\w*|[a-z]+_\w+", text)}
     assert {"MultiHeadAttention", "cross_attention", "causal_mask"} <= names
