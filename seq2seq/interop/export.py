@@ -54,7 +54,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
     write_folder(
         folder,
         {
-            "model.safetensors": partial(save_tensors, marian_weights(trained.model)),
+            "model.safetensors": partial(save_tensors, _marian_weights(trained.model)),
             "config.json": _json(_marian_config(trained)),
             "generation_config.json": _json(_GENERATION),
             "tokenizer_config.json": _json(
@@ -91,7 +91,7 @@ def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     return files
 
 
-def marian_weights(model: Transformer) -> dict[str, Tensor]:
+def _marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights under Marian's names, with the features of all states in its order.
 
     The epsilon of Marian's norms is always 1e-5; for a model with 1e-6, logits differ by less than
@@ -106,7 +106,7 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
         bias = module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
         weights[f"{layer.marian}.weight"] = permute(module.weight, layer, order)
         weights[f"{layer.marian}.bias"] = permute(bias, layer, order)
-    return {name: value.detach().clone().contiguous() for name, value in weights.items()}
+    return weights
 
 
 def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
