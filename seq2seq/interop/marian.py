@@ -118,11 +118,10 @@ def make_table(
 
     Its matrix has `size` rows; `start_row` is the row of the decoder's first input.
     """
-    if len(vocabulary) != size:
-        raise UserError(f"{path}: {len(vocabulary):,} pieces, but the matrix has {size:,} rows")
-    for expected, row in enumerate(sorted(vocabulary.values())):
-        if row != expected:
-            raise UserError(f"{path}: the ids are not 0 to {size - 1}, each once: {row}")
+    if sorted(vocabulary.values()) != list(range(size)):
+        raise UserError(
+            f"{path}: the ids of {len(vocabulary):,} pieces are not 0 to {size - 1:,}, each once"
+        )
     for token_id, piece in CONTROL_PIECES.items():
         if piece not in vocabulary and token_id not in (PADDING_ID, START_ID):
             raise UserError(f"{path}: has no {piece}")
