@@ -247,9 +247,9 @@ def _write_weights(spec: Any, model: Transformer) -> None:
 
 def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
     """Write a layer. CTranslate2 stacks w_q, w_k and w_v, in cross-attention w_k and w_v."""
-    own = layer.self_attention
-    _write_linears(spec.self_attention.linear[0], own.w_q, own.w_k, own.w_v)
-    _write_linears(spec.self_attention.linear[1], own.w_o)
+    attention = layer.self_attention
+    _write_linears(spec.self_attention.linear[0], attention.w_q, attention.w_k, attention.w_v)
+    _write_linears(spec.self_attention.linear[1], attention.w_o)
     _write_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
     if isinstance(layer, DecoderLayer):
         cross = layer.cross_attention

@@ -189,10 +189,10 @@ def _expected_shapes(config: MarianConfig) -> tuple[Shapes, Shapes]:
     }
     source, target = config.vocab_size, config.target_vocab_size
     rows = {"shared": source, "source": source, "target": target, "output": target}
-    others: Shapes = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}
-    others[OUTPUT_BIAS] = (1, target)
-    others |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
-    return layers, others
+    optional: Shapes = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}
+    optional[OUTPUT_BIAS] = (1, target)
+    optional |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
+    return layers, optional
 
 
 def _read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:

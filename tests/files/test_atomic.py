@@ -229,13 +229,12 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path: Path
     remove_leftovers(tmp_path / "nowhere")
 
 
-def test_files_of_a_live_process_are_kept(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "best") as new:
-        (new / "a").touch()
-        remove_leftovers(tmp_path)
-        write_file(tmp_path / "file", b"text")
-    assert names(tmp_path) == ["best", "file"]
-    assert names(tmp_path / "best") == ["a"]
+def test_files_of_a_live_process_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: remove_leftovers(tmp_path))
+    write_folder(tmp_path / "model", FILES)
+    write_file(tmp_path / "file", b"text")
+    assert names(tmp_path) == ["file", "model"]
+    assert read_folder(tmp_path / "model", NAMES) == FILES
 
 
 KILLS = """
