@@ -45,7 +45,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
     write_folder(
         folder,
         {
-            "model.safetensors": partial(save_tensors, marian_weights(trained.model)),
+            "model.safetensors": partial(save_tensors, _marian_weights(trained.model)),
             "config.json": _json(_marian_config(trained)),
             "generation_config.json": _json(_GENERATION),
             "tokenizer_config.json": _json(
@@ -82,7 +82,7 @@ def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     return files
 
 
-def marian_weights(model: Transformer) -> dict[str, Tensor]:
+def _marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights under Marian's names, with the features of all states in its order.
 
     The epsilon of Marian's norms is always 1e-5; for a model with 1e-6, logits differ by less than
@@ -97,7 +97,7 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
         bias = module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
         weights[f"{layer.marian}.weight"] = permute(module.weight, layer, order)
         weights[f"{layer.marian}.bias"] = permute(bias, layer, order)
-    return {name: value.detach().clone().contiguous() for name, value in weights.items()}
+    return weights
 
 
 def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
@@ -238,9 +238,9 @@ def _write_weights(spec: Any, model: Transformer) -> None:
 
 def _write_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
     """Write a layer. CTranslate2 stacks w_q, w_k and w_v, in cross-attention w_k and w_v."""
-    own = layer.self_attention
-    _write_linears(spec.self_attention.linear[0], own.w_q, own.w_k, own.w_v)
-    _write_linears(spec.self_attention.linear[1], own.w_o)
+    attention = layer.self_attention
+    _write_linears(spec.self_attention.linear[0], attention.w_q, attention.w_k, attention.w_v)
+    _write_linears(spec.self_attention.linear[1], attention.w_o)
     _write_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
     if isinstance(layer, DecoderLayer):
         cross = layer.cross_attention

@@ -52,7 +52,7 @@ class LayerNames(NamedTuple):
 def layer_names(config: TransformerConfig) -> Iterator[LayerNames]:
     """Yield the names of all linear layers and norms."""
     for side, depth in (("encoder", config.num_layers), ("decoder", config.decoder_depth)):
-        parts = [
+        modules = [
             ("feed_forward.inner", "fc1", True),
             ("feed_forward.outer", "fc2", False),
             ("feed_forward_norm", "final_layer_norm", False),
@@ -61,12 +61,12 @@ def layer_names(config: TransformerConfig) -> Iterator[LayerNames]:
         if side == "decoder":
             attentions["cross_attention"] = "encoder_attn"
         for name, marian in attentions.items():
-            parts += [(f"{name}.w_{x}", f"{marian}.{x}_proj", True) for x in "qkv"]
-            parts.append((f"{name}.w_o", f"{marian}.out_proj", False))
-            parts.append((f"{name}_norm", f"{marian}_layer_norm", False))
+            modules += [(f"{name}.w_{x}", f"{marian}.{x}_proj", True) for x in "qkv"]
+            modules.append((f"{name}.w_o", f"{marian}.out_proj", False))
+            modules.append((f"{name}_norm", f"{marian}_layer_norm", False))
         for index in range(depth):
             layer = f"{side}.layers.{index}"
-            for name, marian, reads_state in parts:
+            for name, marian, reads_state in modules:
                 yield LayerNames(f"{layer}.{name}", f"model.{layer}.{marian}", reads_state)
 
 
@@ -119,23 +119,22 @@ def make_table(
 
     Its matrix has `size` rows; `start_row` is the row of the decoder's first input.
     """
-    if len(vocabulary) != size:
-        raise UserError(f"{path}: {len(vocabulary):,} pieces, but the matrix has {size:,} rows")
-    for expected, row in enumerate(sorted(vocabulary.values())):
-        if row != expected:
-            raise UserError(f"{path}: the ids are not 0 to {size - 1}, each once: {row}")
+    if sorted(vocabulary.values()) != list(range(size)):
+        raise UserError(
+            f"{path}: the ids of {len(vocabulary):,} pieces are not 0 to {size - 1:,}, each once"
+        )
     for token_id, piece in CONTROL_PIECES.items():
         if piece not in vocabulary and token_id not in (PADDING_ID, START_ID):
             raise UserError(f"{path}: has no {piece}")
     rows = {piece: vocabulary.get(piece, NO_ROW) for piece in CONTROL_PIECES.values()}
     rows[CONTROL_PIECES[START_ID]] = NO_ROW if start_row is None else start_row
-    others = sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__)
-    pieces = [*rows, *others]
+    ordinary = sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__)
+    pieces = [*rows, *ordinary]
     try:
         check_pieces(path.name, pieces)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
-    return Table(pieces, [*rows.values(), *(vocabulary[piece] for piece in others)])
+    return Table(pieces, [*rows.values(), *(vocabulary[piece] for piece in ordinary)])
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def _layers(archive: _Archive, config: TransformerConfig) -> dict[str, Tensor]:
     weights = {}
     for layer in layer_names(config):
         _, side, _, index, name = layer.marian.split(".", 4)
-        weight, bias = (f"{side}_l{int(index) + 1}_{part}" for part in names[name])
+        weight, bias = (f"{side}_l{int(index) + 1}_{suffix}" for suffix in names[name])
         if name.endswith("norm"):
             weights[f"{layer.marian}.weight"] = archive.floats(weight, (1, d_model))[0]
         else:

@@ -52,7 +52,6 @@ class MarianConfig:
     encoder_attention_heads: int = 16
     decoder_attention_heads: int = 16
     encoder_ffn_dim: int = 4096
-    decoder_ffn_dim: int = 4096
     activation_function: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -74,13 +73,11 @@ class MarianConfig:
                 f"activation_function is {self.activation_function[:100]!r}: only"
                 f" {', '.join(_ACTIVATIONS)} can be read"
             )
-        for name in ("attention_heads", "ffn_dim"):
-            encoder, decoder = (getattr(self, f"{side}_{name}") for side in ("encoder", "decoder"))
-            if encoder != decoder:
-                raise UserError(
-                    f"encoder_{name} is {encoder} and decoder_{name} {decoder}: they are equal in"
-                    " this program's models"
-                )
+        if self.encoder_attention_heads != self.decoder_attention_heads:
+            raise UserError(
+                f"encoder_attention_heads is {self.encoder_attention_heads} and"
+                f" decoder_attention_heads {self.decoder_attention_heads}: they are equal here"
+            )
         if not 0 <= self.decoder_start_token_id < self.target_vocab_size:
             raise UserError(f"decoder_start_token_id is {self.decoder_start_token_id}: not a piece")
 
@@ -190,10 +187,10 @@ def _expected_shapes(config: MarianConfig) -> tuple[Shapes, Shapes]:
     }
     source, target = config.vocab_size, config.target_vocab_size
     rows = {"shared": source, "source": source, "target": target, "output": target}
-    others: Shapes = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}
-    others[OUTPUT_BIAS] = (1, target)
-    others |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
-    return layers, others
+    optional: Shapes = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}
+    optional[OUTPUT_BIAS] = (1, target)
+    optional |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
+    return layers, optional
 
 
 def _read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:

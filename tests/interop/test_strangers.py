@@ -69,7 +69,7 @@ FIRST = "model.encoder.layers.0.fc1.weight"
 
 REFUSED: dict[str, tuple[Change, str]] = {
     "other embeddings": (config(scale_embedding=False), "scale_embedding is false"),
-    "other widths": (config(decoder_ffn_dim=25), "encoder_ffn_dim is 24 and decoder_ffn_dim 25"),
+    "other heads": (config(decoder_attention_heads=2), "heads is 4 and decoder_attention_heads 2"),
     "a text for a number": (config(d_model="16"), "Expected `int`, got `str` - at `.*d_model"),
     "a billion layers": (config(encoder_layers=10**9), "at most 1,000"),
     "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a link": (link, "a link, not a regular file"),
     "a pipe": (pipe, "not a regular file"),
     "a corrupt tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
-    "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces, but the matrix has"),
+    "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces are not 0 to"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "each once"),
     "NaN": (weights(lambda w: w[FIRST].fill_(torch.nan)), "not finite"),
     "another shape": (weights(lambda w: w.update({FIRST: torch.ones(3, 3)})), r"shape \[3, 3\]"),
