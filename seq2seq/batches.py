@@ -214,16 +214,16 @@ def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, i
     """
     sums = [np.concatenate(([0], np.cumsum(side, dtype=np.int64))) for side in lengths]
     most_pairs = max(1, min(most_tokens) // 2)
-    parts, start = [], 0
+    pieces, start = [], 0
     while start < len(pairs):
         ends = (
             int(np.searchsorted(s, s[start] + most, "right")) - 1
             for s, most in zip(sums, most_tokens, strict=True)
         )
         end = max(start + 1, min(start + most_pairs, *ends))
-        parts.append(pairs[start:end])
+        pieces.append(pairs[start:end])
         start = end
-    return parts
+    return pieces
 
 
 def _save(batches: list[Rows], path: Path) -> None:

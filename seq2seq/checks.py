@@ -132,12 +132,12 @@ class Findings:
         """Describe each sign of misalignment or of noise in one line."""
         pairs = len(self.digests) // _DIGEST_BYTES
         suspicious = {**self.suspicious, _COPIES: pairs - len(different(self.digests))}
-        found = []
+        warnings = []
         for sign, count in suspicious.items():
             if count > _ALARMING_SHARE * pairs:
                 numbers = [number for of_sign, number in self.first if of_sign == sign][:_FIRST]
                 lines = ", ".join(map(split.locate, numbers))
-                found.append(
+                warnings.append(
                     f"{count:,} of {pairs:,} training pairs {sign}"
                     f"{lines and f', first {lines}'}: check whether they should be learned from;"
                     " OpusFilter can remove such pairs"
@@ -145,13 +145,13 @@ class Findings:
         uncorrelated = [window for window in self.windows if window[-1] < _LOWEST_CORRELATION]
         if len(uncorrelated) > _ALARMING_SHARE * len(self.windows):
             first, last, correlation = uncorrelated[0]
-            found.append(
+            warnings.append(
                 f"source and target lengths hardly correlate in {len(uncorrelated):,} of"
                 f" {len(self.windows):,} windows of the training pairs, first at"
                 f" {split.locate(first)} to {last} (correlation"
                 f" {correlation:.2f}): check whether a line is missing on one side"
             )
-        return found
+        return warnings
 
     def warnings_of_unknown(self, tokenizer: Tokenizer) -> list[str]:
         """Describe the characters that a trained model does not know, if they matter."""

@@ -172,11 +172,11 @@ class DataConfig:
             if code is not None:
                 with prefix_errors(f"data.{name}.target_language"):
                     language_piece(code)
-        given = [name for name, code in codes.items() if code is not None]
-        if given and len(given) < len(codes):
+        named = [name for name, code in codes.items() if code is not None]
+        if named and len(named) < len(codes):
             missing = next(name for name, code in codes.items() if code is None)
             raise UsageError(
-                f"data.{missing}: has no target_language, but data.{given[0]} has: give"
+                f"data.{missing}: has no target_language, but data.{named[0]} has: give"
                 f" data.{missing}.target_language"
             )
 
@@ -192,8 +192,10 @@ class DataConfig:
     def split_config(self, name: str) -> SplitConfig:
         """Return the configuration of a split, named by its key: `train` or `corpora.web`."""
         section, _, member = name.partition(".")
-        found: SplitConfig | Mapping[str, SplitConfig] = getattr(self, section)
-        return found if isinstance(found, SplitConfig) else found[member]
+        member_or_split: SplitConfig | Mapping[str, SplitConfig] = getattr(self, section)
+        return (
+            member_or_split if isinstance(member_or_split, SplitConfig) else member_or_split[member]
+        )
 
 
 @contextmanager
@@ -208,8 +210,8 @@ def prefix_errors(key: str) -> Iterator[None]:
 def check_tag(tag: str) -> None:
     """Check that a tag is a word in angle brackets, and not another control symbol."""
     if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
-        others = ", ".join(CONTROL_PIECES.values())
-        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {others}")
+        reserved = ", ".join(CONTROL_PIECES.values())
+        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {reserved}")
 
 
 UNNAMED = ("", DataConfig.source_language, DataConfig.target_language)
@@ -225,7 +227,7 @@ def language_piece(code: str) -> str:
 
 def target_languages(controls: Iterable[str]) -> list[str]:
     """Return the codes of the target languages among control symbols."""
-    return [found[1] for piece in controls if (found := LANGUAGE_PIECE.fullmatch(piece))]
+    return [match[1] for piece in controls if (match := LANGUAGE_PIECE.fullmatch(piece))]
 
 
 def control_ids(
@@ -249,8 +251,8 @@ def control_ids(
         )
     if to is not None and to not in languages:
         only = not languages and only_language
-        known = f"translates into {only} only" if only else f"knows {_list(languages)}"
-        raise UserError(f"no target language {to!r}: the model {known}")
+        languages_text = f"translates into {only} only" if only else f"knows {_list(languages)}"
+        raise UserError(f"no target language {to!r}: the model {languages_text}")
     if tag is not None and tag not in tags:
         raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
     pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])
@@ -345,8 +347,10 @@ class Split:
 
     def remarks(self) -> list[str]:
         """Say what in the file is not read as it stands there."""
-        found = [f"{self}:1: a header, left out: {self.form.header!r}"] if self.form.header else []
-        return found + [f"{self}: quoted as by a spreadsheet, and read so"] * self.form.is_quoted
+        remarks = (
+            [f"{self}:1: a header, left out: {self.form.header!r}"] if self.form.header else []
+        )
+        return remarks + [f"{self}: quoted as by a spreadsheet, and read so"] * self.form.is_quoted
 
     def files(self) -> dict[str, str]:
         """Return the files or URLs by their keys or names.
@@ -405,8 +409,8 @@ class Split:
                 )
             )
         if bool(text.source) != bool(text.target):
-            given, missing = ("source", "target") if text.source else ("target", "source")
-            raise UserError(f"{key}: has a {given} but no {missing}; give {key}.{missing}=FILE")
+            side, missing = ("source", "target") if text.source else ("target", "source")
+            raise UserError(f"{key}: has a {side} but no {missing}; give {key}.{missing}=FILE")
         if sum(map(bool, (text.source, text.pairs, text.split, self._cut))) > 1:
             raise UserError(
                 f"{key}: has several texts; keep one of source and target, pairs, or split,"

@@ -292,24 +292,26 @@ class SampledCorpus(EncodedCorpus):
         """See `EncodedCorpus.lengths`."""
         if rows is None:
             return self.corpus.lengths()
-        source, target = zip(*(c.lengths(own) for c, own in self._by_epoch(rows)), strict=True)
+        source, target = zip(
+            *(c.lengths(rows_of_epoch) for c, rows_of_epoch in self._by_epoch(rows)), strict=True
+        )
         return np.concatenate(source), np.concatenate(target)
 
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `EncodedCorpus.padded`; all rows are of one epoch."""
-        ((corpus, own),) = self._by_epoch(rows)
-        return corpus.padded(own)
+        ((corpus, rows_of_epoch),) = self._by_epoch(rows)
+        return corpus.padded(rows_of_epoch)
 
     def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
         """See `EncodedCorpus.tokens`."""
-        parts = [corpus.tokens(own) for corpus, own in self._by_epoch(rows)]
-        return _joined([source for source, _ in parts]), _joined([target for _, target in parts])
+        tokens = [corpus.tokens(rows_of_epoch) for corpus, rows_of_epoch in self._by_epoch(rows)]
+        return _joined([source for source, _ in tokens]), _joined([target for _, target in tokens])
 
     def _by_epoch(self, rows: Rows) -> list[tuple[EncodedCorpus, Rows]]:
         """Divide rows where the next epoch begins: the pairs of each, and their rows in them."""
         epochs = rows // len(self)
-        parts = np.split(rows, np.flatnonzero(np.diff(epochs)) + 1)
-        return [(self.newest[int(own[0]) // len(self)][1], own % len(self)) for own in parts]
+        groups = np.split(rows, np.flatnonzero(np.diff(epochs)) + 1)
+        return [(self.newest[int(group[0]) // len(self)][1], group % len(self)) for group in groups]
 
     def _encode(self, path: Path, epoch: int) -> None:
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
@@ -325,8 +327,8 @@ class SampledCorpus(EncodedCorpus):
                     append(pairs)
 
 
-def _joined(parts: list[Tokens]) -> Tokens:
-    ids, lengths = zip(*parts, strict=True)
+def _joined(tokens: list[Tokens]) -> Tokens:
+    ids, lengths = zip(*tokens, strict=True)
     return np.concatenate(ids), np.concatenate(lengths)
 
 

@@ -93,27 +93,27 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     path = Path(os.path.realpath(path))
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    with part.open("xb") as file:
+    partial_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    with partial_path.open("xb") as file:
         try:
             _keep_mode(file, path)
             yield file
-            give_name(path, file, part)
+            give_name(path, file, partial_path)
         except BaseException:
             if not file.closed and file.tell() == 0:
-                part.unlink()
+                partial_path.unlink()
             else:
-                message = f"seq2seq: {part}: has what was written until then"
+                message = f"seq2seq: {partial_path}: has what was written until then"
                 logging.getLogger("seq2seq").warning(message)
             raise
 
 
-def give_name(path: Path, file: BinaryIO, part: Path) -> None:
+def give_name(path: Path, file: BinaryIO, partial_path: Path) -> None:
     """Flush an open file `part`, and give it the name and the mode of the file that it replaces."""
     _keep_mode(file, path)
     file.flush()
     os.fsync(file.fileno())
-    part.replace(path)
+    partial_path.replace(path)
     _flush(path.parent)
 
 

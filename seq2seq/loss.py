@@ -24,7 +24,7 @@ def label_smoothed_loss(
     """The loss of logits (..., V) and target_output (...); `fast/loss.py` has a fast form."""
     log_probabilities = logits.log_softmax(dim=-1)
     gold = log_probabilities.gather(-1, target_output.unsqueeze(-1)).squeeze(-1)
-    others = log_probabilities.sum(dim=-1) - gold
-    smoothed = -(1.0 - smoothing) * gold - smoothing / (logits.size(-1) - 1) * others
+    rest = log_probabilities.sum(dim=-1) - gold
+    smoothed = -(1.0 - smoothing) * gold - smoothing / (logits.size(-1) - 1) * rest
     counts = target_output != padding_id
     return Loss(smoothed[counts].sum(), -gold[counts].sum())

@@ -290,8 +290,8 @@ def check_model_path(folder: Path) -> None:
     check_replaceable(folder)
     listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
     # Files that no manifest lists, such as a user's notes, would be lost, too.
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if more := sorted((listed | found) - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if more := sorted((listed | names) - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )
@@ -328,14 +328,14 @@ def load_model(folder: Path) -> TrainedModel:
         path = present_name(folder)
         before = _identity(path)
         try:
-            found: TrainedModel | UserError = _load(path)
+            outcome: TrainedModel | UserError = _load(path)
         except UserError as error:
-            found = error
+            outcome = error
         # Otherwise another process has replaced it, and it may be of two models.
         if before == _identity(present_name(folder)):
-            if isinstance(found, UserError):
-                raise found
-            return found
+            if isinstance(outcome, UserError):
+                raise outcome
+            return outcome
     raise UserError(f"{folder}: replaced repeatedly while it was read; try again")
 
 
@@ -403,7 +403,9 @@ def read_listed_tensors(
     """Read a safetensors file that the manifest lists and that holds exactly these tensors."""
     check_listed_file(folder, name, max_bytes(expected))
     path = folder / name
-    return read_tensors(path, lambda found: check_expected(path, found, expected, what))
+    return read_tensors(
+        path, lambda descriptions: check_expected(path, descriptions, expected, what)
+    )
 
 
 def check_weights(folder: Path, model: Transformer) -> None:

@@ -68,27 +68,29 @@ class Encoder:
         The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.
         """
         before, chunk = numbered
-        found = Findings()
+        findings = Findings()
         # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
         texts = [[text if text.strip() else "" for text in side] for side in chunk]
         sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
-        found.count_unknown(0, texts[0], sources)
-        found.count_unknown(1, texts[1], targets)
+        findings.count_unknown(0, texts[0], sources)
+        findings.count_unknown(1, texts[1], targets)
         # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
         source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
         target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
         max_ratio = self.limits.max_length_ratio
-        found.check(before, chunk, source_lengths, target_lengths, max_ratio)
-        kept, found.counts = filter_lengths(source_lengths, target_lengths, self.limits)
+        findings.check(before, chunk, source_lengths, target_lengths, max_ratio)
+        passes, findings.counts = filter_lengths(source_lengths, target_lengths, self.limits)
         if self.controls:
             sources = [self.controls + source for source in sources]
         vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
-        ids = encode_ids(list(compress(sources, kept)), list(compress(targets, kept)), vocab_size)
+        ids = encode_ids(
+            list(compress(sources, passes)), list(compress(targets, passes)), vocab_size
+        )
         text = b""
         if self.keeps_text:
-            pairs = compress(zip(*chunk, strict=True), kept)
+            pairs = compress(zip(*chunk, strict=True), passes)
             text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
-        return ids, text, found
+        return ids, text, findings
 
 
 def encode(
@@ -99,17 +101,17 @@ def encode(
     text: BinaryIO | None = None,
 ) -> Findings:
     """Encode and write pairs; `text` gets the text of those that are kept."""
-    found, remaining = Findings(), iter(pairs)
+    findings, remaining = Findings(), iter(pairs)
     chunks = iter(lambda: tuple(zip(*islice(remaining, _ENCODED_PAIRS), strict=True)), ())
     with closing(map_in_processes(encoder, zip(count(0, _ENCODED_PAIRS), chunks))) as encoded:
         for ids, lines, later in encoded:
             write(ids)
             if text is not None:
                 text.write(lines)
-            found += later
-            if found.counts.read % _PAIRS_PER_MESSAGE == 0:
-                log(f"data: {found.counts.read:,} pairs encoded")
-    return found
+            findings += later
+            if findings.counts.read % _PAIRS_PER_MESSAGE == 0:
+                log(f"data: {findings.counts.read:,} pairs encoded")
+    return findings
 
 
 def filter_lengths(
@@ -124,11 +126,11 @@ def filter_lengths(
         "too long": longer > limits.max_tokens,
         "length ratio": longer > limits.max_length_ratio * shorter,
     }
-    counts, kept = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
+    counts, passes = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
     for reason, applies in reasons.items():
-        counts.dropped[reason] = int((kept & applies).sum())
-        kept &= ~applies
-    return kept.tolist(), counts
+        counts.dropped[reason] = int((passes & applies).sum())
+        passes &= ~applies
+    return passes.tolist(), counts
 
 
 FORMAT_VERSION = 4
@@ -222,9 +224,9 @@ class _CachedCorpus:
         self.log = log
         self.tokenizer = tokenizer
         cache = Path(cache).expanduser()
-        known = _known_sums(cache)
-        self.valid = Split(config, "valid", known)
-        self.train = training_splits(config, known, self.valid)
+        known_sums = _known_sums(cache)
+        self.valid = Split(config, "valid", known_sums)
+        self.train = training_splits(config, known_sums, self.valid)
         self.splits = [*self.train, self.valid]
         self.states = self._file_states()
         self.folder = cache / self._digest()
@@ -349,14 +351,14 @@ class _CachedCorpus:
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
                 encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
-                found = encode(split.pairs(), encoder, write, self.log, text)
-                counts[split.name] = found.counts
+                findings = encode(split.pairs(), encoder, write, self.log, text)
+                counts[split.name] = findings.counts
                 if split.held_out:  # and was read as blank
-                    found.counts.dropped["blank source"] -= split.held_out
-                    found.counts.dropped["source in data.valid"] = split.held_out
-                _check_kept(split.name, found.counts)
-                warnings += [*split.remarks(), *found.warnings(split)]
-                whole += found
+                    findings.counts.dropped["blank source"] -= split.held_out
+                    findings.counts.dropped["source in data.valid"] = split.held_out
+                _check_kept(split.name, findings.counts)
+                warnings += [*split.remarks(), *findings.warnings(split)]
+                whole += findings
         np.save(folder / DIGESTS_FILE, different(whole.digests))
         if self.tokenizer is not None:
             warnings += whole.warnings_of_unknown(self.tokenizer)
@@ -378,21 +380,21 @@ class _CachedCorpus:
 
 def _known_sums(cache: Path) -> dict[FileState, str]:
     """Return the sums of files by their states, from the reports of all that is cached."""
-    known: dict[FileState, str] = {}
+    sums: dict[FileState, str] = {}
     for report in cache.glob(f"*/{REPORT_FILE}"):
         with suppress(Exception):  # it is not of this program, or corrupt
-            known |= {tuple(state): s for s, *state in json.loads(report.read_bytes())["read"]}
-    return known
+            sums |= {tuple(state): s for s, *state in json.loads(report.read_bytes())["read"]}
+    return sums
 
 
 def _training_sentences(split: Split) -> Iterator[str]:
     """Yield both sides of every pair that has text on both."""
-    found = False
+    has_text = False
     for pair in split.pairs():
         if pair.source.strip() and pair.target.strip():
-            found = True
+            has_text = True
             yield from pair
-    if not found:
+    if not has_text:
         raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
 
 

@@ -162,9 +162,9 @@ class World:
 
     def main_first(self, act: Callable[[], T]) -> T:
         """Run `act` in the main process, then in the others."""
-        done: list[T] = []
-        self.on_main(lambda: done.append(act()))
-        return done[0] if done else act()
+        results: list[T] = []
+        self.on_main(lambda: results.append(act()))
+        return results[0] if results else act()
 
     @contextmanager
     def share_file(self, write: Callable[[Path], object]) -> Iterator[Path]:

@@ -214,25 +214,27 @@ def remove_old(run: Path, keep: int) -> None:
     Those that were never validated, where a run was stopped, are removed once there is a newer one.
     """
     *earlier, newest = checkpoints(run)
-    kept = [*(folder for folder in earlier if (folder / _VALIDATED).exists()), newest][-keep:]
+    newest_ones = [*(folder for folder in earlier if (folder / _VALIDATED).exists()), newest][
+        -keep:
+    ]
     for folder in earlier:
-        if folder not in kept:
+        if folder not in newest_ones:
             remove_folder(folder)
 
 
 def average(folders: Sequence[Path]) -> TrainedModel:
     """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
-    *others, last = folders
+    *earlier, last = folders
     mean = load_model(last)
     sizes = dict(settings(mean.model.config, Kind.fixed))
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}
-    for folder in others:
-        other = load_model(folder)
-        if other.tokenizer.files() != mean.tokenizer.files():
+    for folder in earlier:
+        checkpoint = load_model(folder)
+        if checkpoint.tokenizer.files() != mean.tokenizer.files():
             raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
-        if dict(settings(other.model.config, Kind.fixed)) != sizes:
+        if dict(settings(checkpoint.model.config, Kind.fixed)) != sizes:
             raise UserError(f"{folder}: another model than {last}: they have no mean")
-        for name, value in other.model.state_dict().items():
+        for name, value in checkpoint.model.state_dict().items():
             sums[name] += value
     mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
     return replace(mean, search=None)
@@ -271,13 +273,13 @@ def read_config(run: Path) -> Config:
 
 def trained_bleu_tokenizer(models: Sequence[str]) -> str | None:
     """Return the tokenizer of the BLEU by which all these models were validated, or None."""
-    found: set[str | None] = set()
+    tokenizers: set[str | None] = set()
     for model in models:
         try:
-            found.add(read_config(Path(model)).bleu_tokenizer)
+            tokenizers.add(read_config(Path(model)).bleu_tokenizer)
         except UserError:  # a model folder has no configuration
-            found.add(None)
-    return found.pop() if len(found) == 1 else None
+            tokenizers.add(None)
+    return tokenizers.pop() if len(tokenizers) == 1 else None
 
 
 def _check_syntax(text: str) -> None:
@@ -367,14 +369,14 @@ def _check_work(folder: Path, resume: bool | str) -> bool:
         )
     if resume and is_begun:
         return True
-    if not (found := _in_the_way(folder)):
+    if not (path := _in_the_way(folder)):
         return False
     if is_begun:
         raise UserError(
             f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
         )
     raise UserError(
-        f"{found}: in the way of a new run; choose another run_dir, or move it elsewhere"
+        f"{path}: in the way of a new run; choose another run_dir, or move it elsewhere"
     )
 
 

@@ -123,11 +123,13 @@ class SearchBatch:
         """Keep only these sentences (b,), each with `beam` rows; return both as indices."""
         self.limits = [self.limits[i] for i in sentences]
         self.sentence_ids = [self.sentence_ids[i] for i in sentences]
-        kept = self.indices(sentences)
+        indices = self.indices(sentences)
         for name, value in list(vars(self).items()):
             if isinstance(value, Tensor):
-                setattr(self, name, value[kept])
-        return kept, rows_of(kept, torch.arange(beam, device=kept.device).unsqueeze(0), beam)
+                setattr(self, name, value[indices])
+        return indices, rows_of(
+            indices, torch.arange(beam, device=indices.device).unsqueeze(0), beam
+        )
 
     def indices(self, sentences: Sequence[int]) -> Tensor:
         """Copy indices of sentences to the device of the search."""
@@ -176,14 +178,14 @@ def force_tokens(log_probabilities: Tensor, forced: Tensor | None) -> None:
     log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
 
 
-def gather_beams(beams: Tensor, chosen: Tensor) -> Tensor:
+def gather_beams(beams: Tensor, index: Tensor) -> Tensor:
     """Select hypotheses of each sentence: (B, n, T) and indices (B, m) -> (B, m, T)."""
-    return beams.gather(1, chosen.unsqueeze(2).expand(-1, -1, beams.size(2)))
+    return beams.gather(1, index.unsqueeze(2).expand(-1, -1, beams.size(2)))
 
 
-def rows_of(sentences: Tensor, chosen: Tensor, beam: int) -> Tensor:
+def rows_of(sentences: Tensor, index: Tensor, beam: int) -> Tensor:
     """Return the rows (b x n,) among N of the hypotheses (b or 1, n) of sentences (b,)."""
-    return (sentences.unsqueeze(1) * beam + chosen).flatten()
+    return (sentences.unsqueeze(1) * beam + index).flatten()
 
 
 def impossible_error(score: float) -> UserError:
@@ -267,8 +269,8 @@ class Beams(SearchBatch):
             self.add_finished(scores.masked_fill(~ends, -math.inf), parents)
         # The best of the others are live.
         most = min(self.config.beam_size, scores.size(1))
-        self.live_scores, chosen = scores.masked_fill(ends, -math.inf).topk(most)  # (B, beam)
-        parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)  # (B, beam)
+        self.live_scores, index = scores.masked_fill(ends, -math.inf).topk(most)  # (B, beam)
+        parents, tokens = parents.gather(1, index), tokens.gather(1, index)  # (B, beam)
         history = gather_beams(self.live_tokens, parents)  # (B, beam, T)
         self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)  # (B, beam, T + 1)
         return rows_of(torch.arange(sentences, device=parents.device), parents, width)
@@ -295,12 +297,12 @@ class Beams(SearchBatch):
         """Merge candidates: scores (B, C), -inf for those that don't end, and parents (B, C)."""
         scores = scores / length_penalty(self.length, self.config.alpha)
         scores = torch.cat((self.finished_scores, scores), dim=1)  # (B, beam + C)
-        self.finished_scores, chosen = scores.topk(self.config.beam_size)  # (B, beam)
+        self.finished_scores, index = scores.topk(self.config.beam_size)  # (B, beam)
         # They take their parents' tokens: (B, beam, T) -> (B, C, longest).
         tokens = parents.new_full((*parents.shape, self.finished_tokens.size(2)), NO_TOKEN)
         tokens[:, :, : self.length - 1] = gather_beams(self.live_tokens, parents)[:, :, 1:]
         tokens = torch.cat((self.finished_tokens, tokens), dim=1)  # (B, beam + C, longest)
-        self.finished_tokens = gather_beams(tokens, chosen)  # (B, beam, longest)
+        self.finished_tokens = gather_beams(tokens, index)  # (B, beam, longest)
 
     def cannot_improve(self) -> Tensor:
         """Return whether no live hypothesis of a sentence can enter its best outputs, (B,)."""
@@ -313,7 +315,7 @@ class Beams(SearchBatch):
     def newly_done(self) -> list[int]:
         """Return the sentences that are done since this step; only this waits for a GPU."""
         cannot_improve = enumerate(self.cannot_improve().tolist())
-        return [i for i, done in cannot_improve if done and not self.is_done(i)]
+        return [i for i, is_done in cannot_improve if is_done and not self.is_done(i)]
 
     def is_done(self, i: int) -> bool:
         """Return whether the outputs of sentence i are stored."""
@@ -323,8 +325,8 @@ class Beams(SearchBatch):
         """Store the best outputs of sentences that are done, and the best score still live."""
         # They stay on the device: copying them would wait for a GPU.
         rows = self.indices(newly_done)
-        found = (*self.best_outputs(), self.live_scores[:, 0])
-        self.stored.append([tensor[rows] for tensor in found])
+        outputs = (*self.best_outputs(), self.live_scores[:, 0])
+        self.stored.append([tensor[rows] for tensor in outputs])
         self.done |= {self.sentence_ids[i]: self.limits[i] for i in newly_done}
 
     def best_outputs(self) -> tuple[Tensor, Tensor]:
@@ -339,9 +341,9 @@ class Beams(SearchBatch):
     def results(self) -> list[list[Hypothesis]]:
         """Return the outputs of all sentences."""
         results: list[list[Hypothesis]] = [[] for _ in self.done]
-        columns = (torch.cat(parts).tolist() for parts in zip(*self.stored, strict=True))
-        found = zip(self.done.items(), *columns, strict=True)
-        for (sentence, limit), scores, outputs, live_score in found:
+        columns = (torch.cat(tensors).tolist() for tensors in zip(*self.stored, strict=True))
+        rows = zip(self.done.items(), *columns, strict=True)
+        for (sentence, limit), scores, outputs, live_score in rows:
             if not scores[0] > -math.inf:
                 # If nothing has finished, NaN is in the scores of the live hypotheses.
                 raise impossible_error(scores[0] + live_score)

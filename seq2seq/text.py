@@ -437,8 +437,8 @@ def _read_units(path: str) -> Iterator[dict[str, str]]:
             if number == 0:
                 _check_document(root.getroottree())
     except etree.XMLSyntaxError as error:
-        found = [(entry.line, entry.message) for entry in parser.feed_error_log]
-        line, reason = found[0] if found else (1, error.msg)
+        errors = [(entry.line, entry.message) for entry in parser.feed_error_log]
+        line, reason = errors[0] if errors else (1, error.msg)
         raise UserError(f"{path}:{line}: not a readable translation memory: {reason}") from None
     except ValueError as error:
         raise UserError(
@@ -484,9 +484,9 @@ def _forget(unit: Any) -> None:
             del element.getparent()[0]
 
 
-def _side(texts: Mapping[str, str], language: str, other: str) -> str:
+def _side(texts: Mapping[str, str], language: str, other_language: str) -> str:
     """Return the text in a language or one of its regions, but not the other side's."""
-    regions = (code for code in texts if code.split("-")[0] == language and code != other)
+    regions = (code for code in texts if code.split("-")[0] == language and code != other_language)
     return texts.get(language if language in texts else next(regions, ""), "")
 
 
@@ -501,18 +501,18 @@ HeldOut: TypeAlias = dict[bytes, tuple[int, SentencePair]]
 
 def hold_out(train: Iterable[SentencePair], number: int) -> HeldOut:
     """Choose pairs of different sources: of those with the lowest digests, the first ones."""
-    chosen: HeldOut = {}
+    held_out: HeldOut = {}
     for numbered in enumerate(train, start=1):
         if all(map(str.strip, numbered[1])):
-            chosen.setdefault(source_digest(numbered[1]), numbered)
-        if len(chosen) > 2 * number + 1:
-            chosen = dict(sorted(chosen.items())[: number + 1])
-    if len(chosen) <= number:
+            held_out.setdefault(source_digest(numbered[1]), numbered)
+        if len(held_out) > 2 * number + 1:
+            held_out = dict(sorted(held_out.items())[: number + 1])
+    if len(held_out) <= number:
         raise UserError(
-            f"data.valid_from_train={number}: data.train has {len(chosen):,} different sources:"
+            f"data.valid_from_train={number}: data.train has {len(held_out):,} different sources:"
             " lower it, so that some are left for training"
         )
-    return dict(sorted(sorted(chosen.items())[:number], key=lambda item: item[1][0]))
+    return dict(sorted(sorted(held_out.items())[:number], key=lambda item: item[1][0]))
 
 
 def source_digest(pair: SentencePair) -> bytes:

@@ -52,8 +52,8 @@ def tokenizer_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, IndexError, UserError) as error:
-        known = isinstance(error, ValueError | UserError)
-        reason = str(error) if known else "a SentencePiece model can't be parsed"
+        is_explained = isinstance(error, ValueError | UserError)
+        reason = str(error) if is_explained else "a SentencePiece model can't be parsed"
         raise UserError(
             f"{path}: the tokenizer can't be read: {reason}; copy the folder again"
         ) from None
@@ -348,7 +348,7 @@ class Tokenizer:
         return self.encode([self._without_unseen(text) for text in texts])
 
     def _without_unseen(self, text: str) -> str:
-        return _UNSEEN.sub(lambda found: found[0] if self._knows(found[0]) else "", text)
+        return _UNSEEN.sub(lambda match: match[0] if self._knows(match[0]) else "", text)
 
     def _knows(self, source: str) -> bool:
         return UNKNOWN_ID not in self.encode_target([source])[0]

@@ -106,9 +106,9 @@ class TrainingConfig:
 
         A score below 1 counts as 0, so that the loss decides.
         """
-        chosen = self.selecting_set
-        loss = metrics.get(f"{chosen}/loss", 0.0)  # means had none in earlier versions
-        score = 0.0 if self.select_by == "loss" else metrics[f"{chosen}/{self.select_by}"]
+        name = self.selecting_set
+        loss = metrics.get(f"{name}/loss", 0.0)  # means had none in earlier versions
+        score = 0.0 if self.select_by == "loss" else metrics[f"{name}/{self.select_by}"]
         return round(score, 2) if score >= _MIN_SCORE else 0.0, -loss
 
     def batching(
@@ -443,8 +443,8 @@ class Updater:
             share = [(share[0][0], np.concatenate([pairs for _, pairs in share]))]
         batches = []
         for number, pairs in share:
-            parts = cut(pairs, self.batching.corpus.lengths(pairs), self.most_tokens)
-            batches += [((number, i), self.forms.collate(part)) for i, part in enumerate(parts)]
+            pieces = cut(pairs, self.batching.corpus.lengths(pairs), self.most_tokens)
+            batches += [((number, i), self.forms.collate(piece)) for i, piece in enumerate(pieces)]
         lengths = self.batching.corpus.lengths(np.concatenate(micro_batches))
         return StepBatches(batches, *(int(side.sum()) for side in lengths))
 
@@ -557,10 +557,10 @@ class Updater:
 
         largest = max(epoch, key=padded_tokens)
         while True:
-            parts = cut(largest, corpus.lengths(largest), self.most_tokens)
+            pieces = cut(largest, corpus.lengths(largest), self.most_tokens)
             try:
                 with oom_as_user_error(), self._memory_of_later_steps():
-                    batch = self.forms.collate(max(parts, key=padded_tokens))
+                    batch = self.forms.collate(max(pieces, key=padded_tokens))
                     self.forms.run("begin", self.begin_gradient, batch)
                 break
             except OutOfMemoryError as error:

@@ -180,15 +180,15 @@ def describe_validation(metrics: Metrics) -> str:
     )
     if "valid/chrf" in metrics:
         described += f", chrF {metrics['valid/chrf']:.2f}"
-    others = [
+    other_sets = [
         f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
     ]
-    return f"{described} ({', '.join(others)})" if others else described
+    return f"{described} ({', '.join(other_sets)})" if other_sets else described
 
 
 def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
     """Return what is known of the BLEU of each validation set, and of their mean, by name."""
-    return {set_name(name): known for name, known in metrics.items() if name.endswith("/bleu")}
+    return {set_name(name): value for name, value in metrics.items() if name.endswith("/bleu")}
 
 
 def set_name(metric: str) -> str:
@@ -289,9 +289,9 @@ class Trainer:
         save_validation: SaveValidation,
     ) -> None:
         """Validate, unless a signal comes first, which leaves the validation pending."""
-        found = self.world.gather_objects(self.signals.interruptible(validate))
-        shares = [share for share in found if share is not None]
-        if len(shares) < len(found):
+        outcomes = self.world.gather_objects(self.signals.interruptible(validate))
+        shares = [share for share in outcomes if share is not None]
+        if len(shares) < len(outcomes):
             self._agree()
             return
         metrics = self.world.on_main(lambda: summarize(shares))

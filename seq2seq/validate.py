@@ -95,7 +95,7 @@ def validate_share(
         if time.monotonic() > end and done < lines:
             raise _TimeOverError(f"{done:,} of {lines:,} lines")
 
-    found = []
+    shares = []
     with oom_as_user_error():
         # In float32 on a CPU, where no output then depends on the batch.
         precise = compute if compute.on_gpu else Compute(compute.device)
@@ -114,8 +114,8 @@ def validate_share(
             loss = (
                 cross_entropy(trained.model, valid.corpus, compute) if world.is_main else math.nan
             )
-            found.append(SetShare(outputs, loss))
-    return found
+            shares.append(SetShare(outputs, loss))
+    return shares
 
 
 def summarize(
@@ -126,7 +126,7 @@ def summarize(
     Returns the metrics by the names under which they are recorded, and whether time was over before
     all was translated, so that BLEU and chrF count as 0.
     """
-    found, cut_off = {}, False
+    metrics_of_sets, cut_off = {}, False
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     for i, (name, valid) in enumerate(data.valid_sets.items()):
         # Without label smoothing, per target token; against the untouched references.
@@ -144,13 +144,15 @@ def summarize(
         }
         if config.training.select_by == "chrf":
             metrics["chrf"] = CHRF().corpus_score(outputs, [references]).score
-        found["valid" if name == "valid" else f"valid/{name}"] = metrics
-    if len(found) > 1:
-        found["valid/mean"] = {
-            key: sum(metrics[key] for metrics in found.values()) / len(found)
-            for key in found["valid"]
+        metrics_of_sets["valid" if name == "valid" else f"valid/{name}"] = metrics
+    if len(metrics_of_sets) > 1:
+        metrics_of_sets["valid/mean"] = {
+            key: sum(metrics[key] for metrics in metrics_of_sets.values()) / len(metrics_of_sets)
+            for key in metrics_of_sets["valid"]
             if key != "perplexity"
         }
     return {
-        f"{name}/{key}": value for name, metrics in found.items() for key, value in metrics.items()
+        f"{name}/{key}": value
+        for name, metrics in metrics_of_sets.items()
+        for key, value in metrics.items()
     }, cut_off

@@ -41,18 +41,18 @@ def run(arguments: argparse.Namespace) -> int:
     run_folder = Path(arguments.model)
     if arguments.last < 1:
         raise UsageError(f"--last {arguments.last}: must be at least 1")
-    found = checkpoints(run_folder)
-    if not found:
+    folders = checkpoints(run_folder)
+    if not folders:
         raise UserError(f"{run_folder}: no checkpoints in it; give the run_dir of a run")
-    if len(found) < arguments.last:
+    if len(folders) < arguments.last:
         raise UserError(
-            f"{run_folder}: has {len(found)} checkpoints, not {arguments.last}: lower --last"
+            f"{run_folder}: has {len(folders)} checkpoints, not {arguments.last}: lower --last"
         )
-    own = RunFolder(run_folder).averaged
-    output = own if arguments.output is None else Path(arguments.output)
+    of_run = RunFolder(run_folder).averaged
+    output = of_run if arguments.output is None else Path(arguments.output)
     check_model_path(output)
-    of_its_run = output.absolute() == own.absolute()
-    mean = average(found[-arguments.last :])
+    of_its_run = output.absolute() == of_run.absolute()
+    mean = average(folders[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card.encode())

@@ -38,22 +38,22 @@ def document_format(arguments: argparse.Namespace) -> str:
 
     path = PurePath(arguments.input)
     bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    chosen: str = arguments.format or find_format(bare.name)
-    if chosen not in ("", *FORMATS):
-        raise UsageError(f"--format {chosen}: choose one of {', '.join(FORMATS)}")
-    if not chosen and not is_plain(bare.name):
+    format_name: str = arguments.format or find_format(bare.name)
+    if format_name not in ("", *FORMATS):
+        raise UsageError(f"--format {format_name}: choose one of {', '.join(FORMATS)}")
+    if not format_name and not is_plain(bare.name):
         raise UserError(
             f"{arguments.input}: documents of {bare.suffix} can't be translated: extract the text,"
             f" or save it as one of {', '.join(FORMATS)}; if its lines are text, add --format txt"
         )
-    if chosen in ("", "txt"):
+    if format_name in ("", "txt"):
         return ""
     named = find_format(PurePath(arguments.output).name)
-    if arguments.format is None and named not in ("", chosen):
+    if arguments.format is None and named not in ("", format_name):
         raise UsageError(
-            f"-o {arguments.output}: the translation is .{chosen}, as the document: name it so"
+            f"-o {arguments.output}: the translation is .{format_name}, as the document: name it so"
         )
-    return chosen
+    return format_name
 
 
 def check_options(arguments: argparse.Namespace) -> None:
@@ -68,7 +68,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 def translate_documents(
     arguments: argparse.Namespace,
     translator: "Translator",
-    chosen: str,
+    format_name: str,
     made_by: str,
     bar: "tqdm[NoReturn]",
 ) -> "tuple[OutputWarnings, bool]":
@@ -77,10 +77,10 @@ def translate_documents(
     Returns what to check, and whether all documents were translated.
     """
     translate = partial(_translate, arguments, translator, bar)
-    if not chosen:
+    if not format_name:
         return _translate_folder(arguments, translate, made_by)
     with open_input(arguments.input) as source:
-        content, warnings = translate(file_name(arguments.input), source, chosen)
+        content, warnings = translate(file_name(arguments.input), source, format_name)
     with open_output(arguments.output) as output:
         output.write(content)
         output.flush()
@@ -103,7 +103,7 @@ def _translate_folder(
     folder, output = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
     earlier = _read_sums(output)
     _write_sums(output, earlier)  # whatever ends this now, --resume goes on
-    warnings, translated, kept, copied, refused = OutputWarnings(), 0, 0, 0, list[str]()
+    warnings, translated, unchanged, copied, refused = OutputWarnings(), 0, 0, 0, list[str]()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         target = output / name
@@ -115,24 +115,26 @@ def _translate_folder(
             target.mkdir(parents=True, exist_ok=True)
             remove_leftovers(target)
             continue
-        chosen = "" if path.is_symlink() else find_format(path.name)
+        format_name = "" if path.is_symlink() else find_format(path.name)
         try:
-            if chosen:
+            if format_name:
                 with path.open("rb") as source:
                     content = source.read(_MAX_BYTES + 1)
                 source_sum = _sum(made_by.encode() + content)
                 key = str(UserError(name))  # on one line, in UTF-8, whatever bytes it has
                 before = earlier.get(key)
                 if before and before[0] == source_sum and before[1] == _sum_of_file(target):
-                    kept += 1
+                    unchanged += 1
                     continue
-                content, its = translate(str(path), io.BytesIO(content), chosen)
+                content, warnings_of_file = translate(str(path), io.BytesIO(content), format_name)
                 write_file(target, content)
                 shutil.copymode(path, target)
                 earlier[key] = source_sum, _sum(content)
                 _write_sums(output, earlier)
-                its.first = {kind: f"{name}, {where}" for kind, where in its.first.items()}
-                warnings += its
+                warnings_of_file.first = {
+                    kind: f"{name}, {where}" for kind, where in warnings_of_file.first.items()
+                }
+                warnings += warnings_of_file
                 translated += 1
                 continue
             if path.suffix[1:].lower() in _UNSUPPORTED:
@@ -150,7 +152,8 @@ def _translate_folder(
         shutil.copy2(path, target, follow_symlinks=False)
         copied += 1
     report(
-        f"documents: {translated:,} translated, {kept:,} kept; files: {copied:,} copied as they are"
+        f"documents: {translated:,} translated, {unchanged:,} kept;"
+        f" files: {copied:,} copied as they are"
     )
     if refused:
         more = f" and {len(refused) - 20:,} more" if len(refused) > 20 else ""
@@ -196,8 +199,8 @@ def check_folders(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
     if arguments.resume:
         remove_leftovers(output)
-    begun = arguments.resume and (output / _TRANSLATED).exists()
-    if output.exists() and not begun and (not output.is_dir() or any(output.iterdir())):
+    is_begun = arguments.resume and (output / _TRANSLATED).exists()
+    if output.exists() and not is_begun and (not output.is_dir() or any(output.iterdir())):
         raise UserError(
             f"{arguments.output}: is not an empty folder: choose a new one, or add --resume if it"
             " has earlier translations of this folder"
@@ -211,7 +214,7 @@ def _translate(
     bar: "tqdm[NoReturn]",
     name: str,
     source: BinaryIO,
-    chosen: str,
+    format_name: str,
 ) -> "tuple[bytes, OutputWarnings]":
     from seq2seq.corpus import UNNAMED
     from seq2seq.documents.document import Languages
@@ -224,11 +227,11 @@ def _translate(
     # A source without a name is not to be detected.
     source_language = translator.source_language or UNNAMED[1]
     languages = Languages(source_language, translator.target_language)
-    file = read_file(name, content, languages, chosen, fuzzy=arguments.fuzzy)
-    begun = bar.n
+    file = read_file(name, content, languages, format_name, fuzzy=arguments.fuzzy)
+    before = bar.n
 
-    def show(done: int, segments: int) -> None:
-        bar.total = begun + segments
-        bar.update(begun + done - bar.n)
+    def show(count: int, segments: int) -> None:
+        bar.total = before + segments
+        bar.update(before + count - bar.n)
 
     return translate_file(file, translator, show)

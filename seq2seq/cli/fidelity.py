@@ -72,8 +72,8 @@ def compose_config(overrides: list[str]) -> "Config":
     try:
         with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
             if not any(override.startswith("data=") for override in overrides):
-                chosen = compose("train", overrides, return_hydra_config=True)
-                if chosen.hydra.runtime.choices.data == "everyday":
+                composed = compose("train", overrides, return_hydra_config=True)
+                if composed.hydra.runtime.choices.data == "everyday":
                     overrides = ["data=wmt14_en_de", *overrides]
             return to_config(compose("train", overrides))
     except (HydraException, OmegaConfBaseException, ValueError) as error:

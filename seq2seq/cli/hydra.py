@@ -65,14 +65,14 @@ def register(overrides: Sequence[str] = ()) -> None:
     """
     schema = OmegaConf.structured(Config)
     for override in overrides:
-        if found := _NAMED_KEY.match(override.partition("=")[0].lstrip("+")):
-            OmegaConf.select(schema, found[1])[found[2]] = _NAMED_SECTIONS[found[1]]()
+        if match := _NAMED_KEY.match(override.partition("=")[0].lstrip("+")):
+            OmegaConf.select(schema, match[1])[match[2]] = _NAMED_SECTIONS[match[1]]()
     ConfigStore.instance().store(name="schema", node=schema)
     OmegaConf.register_new_resolver(
         "embedded", lambda path: str(resource_folder("data") / path), replace=True
     )
     OmegaConf.register_new_resolver(
-        "folder", lambda given, otherwise: str(Path(given or otherwise).expanduser()), replace=True
+        "folder", lambda value, otherwise: str(Path(value or otherwise).expanduser()), replace=True
     )
 
 

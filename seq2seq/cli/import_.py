@@ -55,9 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{folder}: no folder of this name; fetch one with hf download NAME --local-dir FOLDER"
         )
-    asked = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
+    punctuation = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
     choices = {"transformers": Positions.sinusoidal, "marian": Positions.concatenated, None: None}
-    trained = import_marian(folder, punctuation=asked, positions=choices[arguments.positions])
+    trained = import_marian(folder, punctuation=punctuation, positions=choices[arguments.positions])
     card = _card(folder, output.absolute().name, trained)
     save_model(output, trained)
     add_file(output, CARD_FILE, card)
@@ -94,9 +94,9 @@ def _describe(trained: "TrainedModel") -> str:
         + (f", {languages}" if languages else "")
     ]
     if tokenizer.controls:
-        shown = ", ".join(piece[2:-2] for piece in list(tokenizer.controls)[:10])
+        codes = ", ".join(piece[2:-2] for piece in list(tokenizer.controls)[:10])
         more = ", ..." if len(tokenizer.controls) > 10 else ""
-        lines.append(f"target languages: {shown}{more}; choose one with translate --to")
+        lines.append(f"target languages: {codes}{more}; choose one with translate --to")
     unknown = " ".join(unknown_punctuation(tokenizer))
     if tokenizer.config.punctuation is Punctuation.moses:
         lines.append("punctuation: normalized as Moses does before translating")

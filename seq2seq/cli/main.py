@@ -154,9 +154,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and exiting."""
         options = [flag for action in self._actions for flag in action.option_strings]
-        found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
-        if found:
-            options, message = list(_COMMANDS), f"no such command: {found[1]}"
+        match = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if match:
+            options, message = list(_COMMANDS), f"no such command: {match[1]}"
         word = message.rpartition(":")[2].replace(",", " ").split()
         near = difflib.get_close_matches(word[0], options, 1, 0.7) if word else []
         hint = f"; did you mean {near[0]}?" if near and near[0] not in word[0].split("/") else ""

@@ -71,14 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
         TextSet(name, *read_parallel(*paths), arguments.to)
         for name, paths in zip(names, arguments.test, strict=True)
     ]
-    other, outputs = None, None
+    compared, outputs = None, None
     if arguments.compare is not None:
-        other = Path(arguments.compare)
-        if not other.is_dir():
+        compared = Path(arguments.compare)
+        if not compared.is_dir():
             if len(tests) > 1:
                 raise UsageError("--compare FILE is of one test set: give one --test")
             outputs = read_leniently(arguments.compare)
-    make = partial(make_report, folder, tests, other, outputs, device=arguments.device)
+    make = partial(make_report, folder, tests, compared, outputs, device=arguments.device)
     if arguments.json:
         print_json(asdict(make()))
         return 0

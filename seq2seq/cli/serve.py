@@ -170,9 +170,9 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
     from seq2seq.server.requests import Limits, describe
 
-    given = {name: n for name, n in vars(arguments).items() if n is not None}
+    values = {name: n for name, n in vars(arguments).items() if n is not None}
     try:
-        return convert(given, Limits)
+        return convert(values, Limits)
     except ValidationError as error:
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
@@ -212,8 +212,8 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
             translator = Translator(trained, options)
         translator.translate([_FIRST])
         for target in targets:
-            chosen = translator.with_target_language(target) if has_several else translator
-            models.append(Model(run, (source, target), chosen))
+            into_target = translator.with_target_language(target) if has_several else translator
+            models.append(Model(run, (source, target), into_target))
     if any(model.translator.options.engine == "ctranslate2" for model in models):
         report(DIFFERENCE)
     return models

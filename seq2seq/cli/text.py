@@ -23,7 +23,7 @@ def check_output(output: str, *inputs: str | None) -> None:
     if (status := _regular_file(output, 1)) is None:
         return
     for name in filter(None, inputs):
-        if (other := _regular_file(name, 0)) and os.path.samestat(other, status):
+        if (input_status := _regular_file(name, 0)) and os.path.samestat(input_status, status):
             raise UserError(f"{file_name(name)}: is the output, too; choose another output")
     if output == "-":
         return

@@ -88,8 +88,8 @@ def train(words: list[str]) -> int:
     try:
         if world.size > 1 and multirun:
             raise UsageError("--multirun can't run under torchrun: start each run on its own")
-        if not multirun and (one := [w for w in overrides if w.startswith("hparams_search=")]):
-            raise UsageError(f"{one[0]} searches by several runs: add --multirun")
+        if not multirun and (searches := [w for w in overrides if w.startswith("hparams_search=")]):
+            raise UsageError(f"{searches[0]} searches by several runs: add --multirun")
         check_flags([*flags, *overrides])
         if multirun:
             overrides.append(_folder_names(overrides))
@@ -167,10 +167,16 @@ class _FailedRun(BaseException):
 def _folder_names(overrides: list[str]) -> str:
     """Return the override by which the folders of a --multirun are named after what differs."""
     parsed = OverridesParser.create().parse_overrides(overrides)
-    for one in parsed:
-        if isinstance(glob := one.value(), Glob) and not glob.filter(choices(one.key_or_group)):
-            raise UsageError(f"{one.input_line}: no combination to run: nothing has such a name")
-    keys = {one.key_or_group: one.is_sweep_override() for one in parsed} | {"run_dir": False}
+    for override in parsed:
+        if isinstance(glob := override.value(), Glob) and not glob.filter(
+            choices(override.key_or_group)
+        ):
+            raise UsageError(
+                f"{override.input_line}: no combination to run: nothing has such a name"
+            )
+    keys = {override.key_or_group: override.is_sweep_override() for override in parsed} | {
+        "run_dir": False
+    }
     fixed = [key for key, is_swept in keys.items() if not is_swept]
     return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
 
@@ -181,8 +187,8 @@ def _resume_hint(config: Config) -> str | None:
     if application.mode is not RunMode.MULTIRUN:
         return None
     # With resume=true, runs that have not started would be refused.
-    known = [] if config.run_dir else [shlex.quote(f"hydra.sweep.dir={application.sweep.dir}")]
-    return " ".join([*known, "resume=auto"])
+    folder = [] if config.run_dir else [shlex.quote(f"hydra.sweep.dir={application.sweep.dir}")]
+    return " ".join([*folder, "resume=auto"])
 
 
 def _run_folder(config: Config) -> Path:
@@ -201,8 +207,8 @@ def _run_folder(config: Config) -> Path:
         return Path(config.run_dir).expanduser()
     if config.resume:
         raise UsageError("resume=true needs run_dir=..., the folder of the run to resume")
-    chosen = application.runtime.choices
+    choices = application.runtime.choices
     date = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     # The jobs of an array start in the same second.
-    name = f"{chosen.get('data')}-{chosen.get('model')}-{date}-{secrets.token_hex(3)}"
+    name = f"{choices.get('data')}-{choices.get('model')}-{date}-{secrets.token_hex(3)}"
     return Path("runs") / name

@@ -181,8 +181,8 @@ def run(arguments: argparse.Namespace) -> int:
             "torchrun's processes don't answer line by line: give -i FILE, or remove --interactive"
         )
     is_folder = Path(arguments.input).expanduser().is_dir()
-    chosen = "" if is_folder else document_format(arguments)
-    if chosen or is_folder:
+    format_name = "" if is_folder else document_format(arguments)
+    if format_name or is_folder:
         check_options(arguments)
         if size > 1:
             raise UsageError("torchrun's processes translate lines: give documents to one process")
@@ -200,17 +200,17 @@ def run(arguments: argparse.Namespace) -> int:
         open_binary(arguments.prefix).close()
     # Like Ctrl-C, it lets an incomplete output say where it is.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if chosen or is_folder:
-        return _translate_documents(arguments, chosen)
+    if format_name or is_folder:
+        return _translate_documents(arguments, format_name)
     with open_input(arguments.input) as source:
         return _translate_lines(arguments, source, one_by_one=one_by_one)
 
 
-def _translate_documents(arguments: argparse.Namespace, chosen: str) -> int:
+def _translate_documents(arguments: argparse.Namespace, format_name: str) -> int:
     translator = load_translator(arguments)
     with _progress_bar(arguments, " texts", hidden=False) as bar:
         made_by = json.dumps(_made_by(arguments, translator), sort_keys=True)
-        warnings, complete = translate_documents(arguments, translator, chosen, made_by, bar)
+        warnings, complete = translate_documents(arguments, translator, format_name, made_by, bar)
     report(str(warnings))
     return 0 if complete else INCOMPLETE
 
@@ -315,8 +315,8 @@ def _made_by(arguments: argparse.Namespace, translator: "Translator") -> dict[st
     }
 
 
-def _same_file(path: str, other: str) -> bool:
-    return Path(path).expanduser().resolve() == Path(other).expanduser().resolve()
+def _same_file(path: str, other_path: str) -> bool:
+    return Path(path).expanduser().resolve() == Path(other_path).expanduser().resolve()
 
 
 def _progress_bar(arguments: argparse.Namespace, unit: str, *, hidden: bool) -> "tqdm[NoReturn]":
@@ -361,7 +361,7 @@ def _chunk_output(
         written.append(_format(number - 1, translation, arguments, end))
         warnings.count(line, translation, f"line {number:,}")
     if arguments.alignments is not None:
-        links = [f"{found}\n" for found in translator.alignments(chunk.lines, translations)]
+        links = [f"{alignment}\n" for alignment in translator.alignments(chunk.lines, translations)]
     return ChunkOutput("".join(written).encode(), "".join(links).encode(), warnings)
 
 

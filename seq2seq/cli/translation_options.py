@@ -136,8 +136,8 @@ def translation_options(
                 if getattr(arguments, name) is not None:
                     word = option(name)
                     raise UsageError(f"{word} is for sampling: add --sample, or remove {word}")
-            if given := _given(arguments, SearchConfig):
-                search = replace(saved_search(runs), **given)
+            if values := _given(arguments, SearchConfig):
+                search = replace(saved_search(runs), **values)
         return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
     except UsageError as error:  # names fields, `beam_size=0`
         message = re.sub(r"(?<!\S)([a-z_]+)=", lambda name: option(name[1]) + " ", str(error))
@@ -163,5 +163,5 @@ def _given(
     config: "type[SearchConfig | SamplingConfig | TranslationOptions]",
 ) -> dict[str, Any]:
     """Return the fields of a dataclass that the command line sets."""
-    given = {field.name: getattr(arguments, field.name, None) for field in fields(config)}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {field.name: getattr(arguments, field.name, None) for field in fields(config)}
+    return {name: value for name, value in values.items() if value is not None}

@@ -55,13 +55,13 @@ class Alignment:
         A word may have several or none.
         """
         numbers, target_numbers = _word_numbers(self.source), _word_numbers(self.target)
-        found = {
+        links = {
             (word, target_word)
             for i, j in self.mutual
             for word in numbers[slice(*self.source_spans[i])]
             for target_word in target_numbers[slice(*self.target_spans[j])]
         }
-        return sorted(link for link in found if min(link) >= 0)
+        return sorted(link for link in links if min(link) >= 0)
 
     def __str__(self) -> str:
         """Return the links between words in Pharaoh's format, such as `0-0 1-2`."""
@@ -90,14 +90,14 @@ class Alignment:
             links += [(i, j) for i in inside for j in target_inside]
             links.sort(key=lambda link: link[1])
 
-    def add(self, part: "Alignment", start: int, target_start: int) -> None:
+    def add(self, segment: "Alignment", start: int, target_start: int) -> None:
         """Add the links of a part, given where it begins in source and target."""
         first, first_target = len(self.source_spans), len(self.target_spans)
-        for links, more in ((self.pieces, part.pieces), (self.mutual, part.mutual)):
+        for links, more in ((self.pieces, segment.pieces), (self.mutual, segment.mutual)):
             links.extend((first + i, first_target + j) for i, j in more)
-        self.source_spans.extend(_bare(self.source, span, start) for span in part.source_spans)
+        self.source_spans.extend(_bare(self.source, span, start) for span in segment.source_spans)
         self.target_spans.extend(
-            _bare(self.target, span, target_start) for span in part.target_spans
+            _bare(self.target, span, target_start) for span in segment.target_spans
         )
 
 
@@ -123,17 +123,19 @@ def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
     """
     segments = target.parts if isinstance(target, Translation) else ()
     text = target.text if isinstance(target, Translation) else target
-    texts = [(before, part, its.text) for before, part, its in segments] or [("", source, text)]
-    parts: list[tuple[Span, Span]] = []
+    texts = [(before, segment, translation.text) for before, segment, translation in segments] or [
+        ("", source, text)
+    ]
+    spans: list[tuple[Span, Span]] = []
     end = target_end = 0
-    for before, part, part_text in texts:
-        start = source.index(part, end + len(before))
+    for before, segment, part_text in texts:
+        start = source.index(segment, end + len(before))
         target_start = text.index(part_text, text.index(before, target_end) + len(before))
-        parts.append(((end, start), (target_end, target_start)))
-        end, target_end = start + len(part), target_start + len(part_text)
-        parts.append(((start, end), (target_start, target_end)))
-    parts.append(((end, len(source)), (target_end, len(text))))
-    return [(_bare(source, span, 0), _bare(text, other, 0)) for span, other in parts]
+        spans.append(((end, start), (target_end, target_start)))
+        end, target_end = start + len(segment), target_start + len(part_text)
+        spans.append(((start, end), (target_start, target_end)))
+    spans.append(((end, len(source)), (target_end, len(text))))
+    return [(_bare(source, span, 0), _bare(text, target_span, 0)) for span, target_span in spans]
 
 
 def end_with_stops(tokenizer: Tokenizer, source: list[int], target: list[int]) -> bool:
@@ -211,19 +213,19 @@ def align_pieces(
     if shares.isnan().any():
         raise nan_error()
     # No control symbol, no `</s>`, no padding, and no final stop is linked to another piece.
-    for i, (ids, others, stop) in enumerate(zip(sources, targets, stops, strict=True)):
+    for i, (ids, target_ids, stop) in enumerate(zip(sources, targets, stops, strict=True)):
         shares[i, :, :controls] = -1.0
         shares[i, :, len(ids) - 1 - stop :] = -1.0
-        shares[i, len(others) - stop :] = -1.0
+        shares[i, len(target_ids) - stop :] = -1.0
         if stop:
-            shares[i, len(others) - 1, len(ids) - 2] = 1.0
+            shares[i, len(target_ids) - 1, len(ids) - 2] = 1.0
     best = (shares.argmax(dim=2) - controls).tolist()  # of each piece of the targets
     best_of_source = shares[:, :, controls:].argmax(dim=1).tolist()
-    found = []
+    alignments = []
     for row, column, ids in zip(best, best_of_source, targets, strict=True):
         links = [(i, j) for j, i in enumerate(row[: len(ids)])]
-        found.append((links, [(i, j) for i, j in links if column[i] == j]))
-    return found
+        alignments.append((links, [(i, j) for i, j in links if column[i] == j]))
+    return alignments
 
 
 def contributions(model: Transformer, source: Tensor, target_input: Tensor, layer: int) -> Tensor:

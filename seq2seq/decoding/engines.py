@@ -83,10 +83,10 @@ class BeamsByLength(FastBeams):
 def _best(outputs: list[Hypothesis], alpha: float) -> Hypothesis:
     """Choose among hypotheses that are scored by their log-probabilities."""
     penalized = [
-        replace(one, score=one.score / length_penalty(len(one.token_ids) + 1, alpha))
-        for one in outputs
+        replace(output, score=output.score / length_penalty(len(output.token_ids) + 1, alpha))
+        for output in outputs
     ]
-    return max(penalized, key=lambda one: one.score)
+    return max(penalized, key=lambda output: output.score)
 
 
 class NativeEngine(Engine):
@@ -279,7 +279,7 @@ class CTranslate2Engine(Engine):
         return SimpleNamespace(hypotheses=[pieces], scores=[score])
 
     def _hypotheses(self, result: Any, max_length: int, config: SearchConfig) -> list[Hypothesis]:
-        found: dict[tuple[int, ...], Hypothesis] = {}
+        hypotheses: dict[tuple[int, ...], Hypothesis] = {}
         for pieces, score in zip(result.hypotheses, result.scores or [math.nan], strict=True):
             length = len(pieces)
             if length > max_length:
@@ -289,8 +289,8 @@ class CTranslate2Engine(Engine):
             log_probability = score * (length + (not truncated)) ** config.alpha
             token_ids = [self._ids[piece] for piece in pieces]
             penalized = log_probability / length_penalty(length + 1, config.alpha)
-            found.setdefault(tuple(token_ids), Hypothesis(token_ids, penalized, truncated))
-        ordered = sorted(found.values(), key=lambda hypothesis: -hypothesis.score)
+            hypotheses.setdefault(tuple(token_ids), Hypothesis(token_ids, penalized, truncated))
+        ordered = sorted(hypotheses.values(), key=lambda hypothesis: -hypothesis.score)
         return ordered[: config.nbest]
 
 

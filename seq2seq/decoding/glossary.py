@@ -61,7 +61,7 @@ class Term:
         """Return where a translation contains the term as whole words."""
         # The first word of a translation may begin with a capital letter.
         of_forms = (
-            [one.span() for one in re.finditer(re.escape(self.target), form)]
+            [match.span() for match in re.finditer(re.escape(self.target), form)]
             for form in (text, text[:1].lower() + text[1:])
         )
         return max(
@@ -132,7 +132,7 @@ class Glossary:
         """Yield where a term and its translation stand, if both stand there equally often."""
         places = self._places(source)
         for term in {term.target: term for term, _ in places}.values():
-            spans = [span for one, span in places if one.target == term.target]
+            spans = [span for found_term, span in places if found_term.target == term.target]
             targets = term.places_in(translation)
             if len(spans) == len(targets):
                 yield from zip(spans, targets, strict=True)
@@ -178,7 +178,7 @@ class _Need:
 
     def is_complete(self, tokens: tuple[int, ...]) -> bool:
         """Return whether one of the sequences is at the end of the tokens."""
-        return any(self.begun(one, tokens) == len(one) for one in self.sequences)
+        return any(self.begun(sequence, tokens) == len(sequence) for sequence in self.sequences)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class _Live:
     def progress(self) -> int:
         """Return a number that grows with each token of the terms."""
         return sum(
-            max(need.begun(one, self.tokens) for one in need.sequences)
+            max(need.begun(sequence, self.tokens) for sequence in need.sequences)
             - need.left * max(map(len, need.sequences))
             for need in self.needs
         )
@@ -205,10 +205,10 @@ class _Live:
     def next_tokens(self) -> set[int]:
         """Return the tokens that continue a term."""
         return {
-            one[count]
+            sequence[count]
             for need in self.needs
-            for one in need.sequences
-            if (count := need.begun(one, self.tokens)) < len(one)
+            for sequence in need.sequences
+            if (count := need.begun(sequence, self.tokens)) < len(sequence)
         }
 
     def after(self, token: int, continuing: Collection[int]) -> tuple[_Need, ...]:
@@ -248,7 +248,7 @@ def constrained_search(
         state.reorder(beams.extend(logits))
         remaining = [i for i in range(len(beams.live)) if not beams.is_done(i)]
         if not remaining:
-            return [[found for _, found in outputs] for outputs in beams.finished]
+            return [[hypothesis for _, hypothesis in outputs] for outputs in beams.finished]
         if len(remaining) < len(beams.live):
             state.keep(*beams.keep(remaining, config.beam_size))
 
@@ -266,9 +266,9 @@ class _Banks(SearchBatch):
     ) -> None:
         super().__init__(max_lengths, rules)
         self.config, self.continuing = config, continuing
-        counts = [Counter(term.sequences for term in some) for some in terms]
-        needs = [tuple(_Need(*item) for item in some.items()) for some in counts]
-        self.live = [[_Live(0.0, (rules["start_id"],), some)] for some in needs]
+        counts = [Counter(term.sequences for term in values) for values in terms]
+        needs = [tuple(_Need(*item) for item in values.items()) for values in counts]
+        self.live = [[_Live(0.0, (rules["start_id"],), values)] for values in needs]
         # Of each sentence by its id, the best first, with the number of missing terms.
         self.finished: list[list[tuple[int, Hypothesis]]] = [[] for _ in self.live]
         within_words = torch.tensor([*continuing, self.end_id])
@@ -276,12 +276,14 @@ class _Banks(SearchBatch):
 
     def newest_tokens(self) -> Tensor:
         """Return the last token of each hypothesis (N,)."""
-        return self._rows([[one.tokens[-1] for one in live] for live in self.live], self.end_id)
+        return self._rows(
+            [[hypothesis.tokens[-1] for hypothesis in live] for live in self.live], self.end_id
+        )
 
     def _rows(self, values: Sequence[Sequence[float]], missing: float) -> Tensor:
         """Copy a value of each hypothesis to the device (N,), `beam` of each sentence."""
         beam = self.config.beam_size
-        filled = [[*some, *[missing] * (beam - len(some))] for some in values]
+        filled = [[*row, *[missing] * (beam - len(row))] for row in values]
         dtype = torch.float64 if isinstance(missing, float) else torch.long
         return copy_to_device(torch.tensor(filled, dtype=dtype).flatten(), self.max_lengths.device)
 
@@ -291,7 +293,9 @@ class _Banks(SearchBatch):
         logits = logits.view(len(self.live), beam, -1)
         scores = output_log_probabilities(logits, self.suppressed_ids)  # (B, beam, V)
         force_tokens(scores, self.forced_tokens())
-        live_scores = self._rows([[one.score for one in live] for live in self.live], -math.inf)
+        live_scores = self._rows(
+            [[hypothesis.score for hypothesis in live] for live in self.live], -math.inf
+        )
         scores += live_scores.view(-1, beam, 1).to(scores.dtype)
         self.length += 1
         parents = []
@@ -299,8 +303,8 @@ class _Banks(SearchBatch):
             self.live[i] = self._choose(i, candidates)
             if not self.live[i] and not self.finished[self.sentence_ids[i]]:
                 raise impossible_error(float(scores[i].max()))  # NaN is the largest
-            own = [i * beam + one.parent for one in self.live[i]]
-            parents.append([*own, *[i * beam] * (beam - len(own))])
+            rows = [i * beam + hypothesis.parent for hypothesis in self.live[i]]
+            parents.append([*rows, *[i * beam] * (beam - len(rows))])
         return self._rows(parents, 0)
 
     def _candidates(self, scores: Tensor) -> list[dict[tuple[int, int], float]]:
@@ -314,17 +318,17 @@ class _Banks(SearchBatch):
         first = torch.arange(0, beam * vocab_size, vocab_size, device=scores.device)
         of_each = first + scores.argmax(dim=2)  # (B, beam)
         after_words = first + scores.index_fill(2, self.within_words[0], -math.inf).argmax(dim=2)
-        chosen: list[list[int]] = torch.cat((best, of_each, after_words), dim=1).tolist()
-        for row, live in zip(chosen, self.live, strict=True):
-            for parent, one in enumerate(live):
-                row.extend(parent * vocab_size + token for token in one.next_tokens())
+        rows: list[list[int]] = torch.cat((best, of_each, after_words), dim=1).tolist()
+        for row, live in zip(rows, self.live, strict=True):
+            for parent, hypothesis in enumerate(live):
+                row.extend(parent * vocab_size + token for token in hypothesis.next_tokens())
         # All are read at once.
         size = beam * vocab_size
-        indices = torch.tensor([i * size + index for i, row in enumerate(chosen) for index in row])
+        indices = torch.tensor([i * size + index for i, row in enumerate(rows) for index in row])
         values = iter(scores.flatten()[copy_to_device(indices, scores.device)].tolist())
         return [
             {divmod(i, vocab_size): score for i in row if (score := next(values)) > -math.inf}
-            for row in chosen
+            for row in rows
         ]
 
     def _choose(self, i: int, candidates: dict[tuple[int, int], float]) -> list[_Live]:
@@ -339,20 +343,26 @@ class _Banks(SearchBatch):
         for (parent, token), score in sorted(candidates.items(), key=lambda item: -item[1]):
             before = self.live[i][parent]
             needs = before.after(token, self.continuing)
-            one = _Live(score, (*before.tokens, token), needs, parent)
+            hypothesis = _Live(score, (*before.tokens, token), needs, parent)
             if token != self.end_id:
-                banks[one.progress()].append(one)
+                banks[hypothesis.progress()].append(hypothesis)
             elif truncated or not needs:
                 penalized = score / length_penalty(self.length, self.config.alpha)
                 output = Hypothesis(list(before.tokens[1:]), penalized, truncated)
-                finished.append((one.missing(), output))
-        finished.sort(key=lambda one: (one[0], -one[1].score, one[1].token_ids))
+                finished.append((hypothesis.missing(), output))
+        finished.sort(
+            key=lambda hypothesis: (hypothesis[0], -hypothesis[1].score, hypothesis[1].token_ids)
+        )
         del finished[self.config.nbest :]
         # As many of each bank, and then the best of the others, those with more terms first.
         share = max(1, beam // max(1, len(banks)))
-        chosen = [one for _, bank in sorted(banks.items(), reverse=True) for one in bank[:share]]
-        others = [one for bank in banks.values() for one in bank[share:]]
-        return [*chosen, *sorted(others, key=lambda one: -one.score)][:beam]
+        best = [
+            hypothesis
+            for _, bank in sorted(banks.items(), reverse=True)
+            for hypothesis in bank[:share]
+        ]
+        rest = [hypothesis for bank in banks.values() for hypothesis in bank[share:]]
+        return [*best, *sorted(rest, key=lambda hypothesis: -hypothesis.score)][:beam]
 
     def is_done(self, i: int) -> bool:
         """Return whether no live hypothesis of a sentence can enter its best outputs."""
@@ -362,7 +372,7 @@ class _Banks(SearchBatch):
         if len(finished) < self.config.nbest:
             return False
         # As in `Beams.cannot_improve`.
-        best = max(one.score for one in self.live[i])
+        best = max(hypothesis.score for hypothesis in self.live[i])
         return finished[-1][1].score >= best / length_penalty(self.limits[i] + 1, self.config.alpha)
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:

@@ -54,9 +54,9 @@ def make_chunks(lines: Iterable[str], prefixes: Iterable[str] | None, size: int)
     """Divide lines into chunks of `size`, as they come."""
     pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
     first_line = 1
-    while some := list(islice(pairs, size)):
-        yield Chunk(first_line, *zip(*some, strict=True))
-        first_line += len(some)
+    while lines_and_prefixes := list(islice(pairs, size)):
+        yield Chunk(first_line, *zip(*lines_and_prefixes, strict=True))
+        first_line += len(lines_and_prefixes)
 
 
 def in_order(workers: Sequence[Callable[[T], R]], items: Iterable[T]) -> Iterator[R]:
@@ -98,8 +98,8 @@ def options_of_rank(world: World, options: TranslationOptions) -> TranslationOpt
         return options
     device = world.own_device(choose_device(options.device, processes=world.size))
     if options.precision == "auto" and options.engine == "native":
-        chosen = world.on_main(lambda: choose_precision("auto", device) is torch.bfloat16)
-        options = replace(options, precision="bf16" if chosen else "fp32")
+        in_bf16 = world.on_main(lambda: choose_precision("auto", device) is torch.bfloat16)
+        options = replace(options, precision="bf16" if in_bf16 else "fp32")
     return replace(options, device=str(device))
 
 
@@ -125,12 +125,12 @@ def workers_of_all(
 
     if world.size > 1:
         signal.signal(signal.SIGTERM, end)
-    others = [
+    remote = [
         [partial(_ask, rank, slot, lost) for slot in range(count)]
         for rank, count in enumerate(counts[1:], start=1)
     ]
     # The first of each process, then the second of each, so that all get some of a short text.
-    yield [one for row in zip_longest(workers, *others) for one in row if one is not None]
+    yield [worker for row in zip_longest(workers, *remote) for worker in row if worker is not None]
     for rank, count in enumerate(counts[1:], start=1):
         for slot in range(count):
             _send(None, rank, slot)

@@ -32,4 +32,4 @@ class TranslateLines:
         if wrong := [line for line in lines if not isinstance(line, str)]:
             raise UserError(f"column {self.column!r} has {wrong[0]!r:.99}, no text: drop such rows")
         translations = self.translator.translate_stream(lines)
-        return batch | {self.to_column: [one.text for one in translations]}
+        return batch | {self.to_column: [translation.text for translation in translations]}

@@ -60,28 +60,28 @@ class ResumableOutput:
         self._read: deque[tuple[int, str]] = deque()
         """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
         file.seek(0)
-        left = progress.bytes
-        while block := file.read(min(left, 1 << 20)):
+        remaining = progress.bytes
+        while block := file.read(min(remaining, 1 << 20)):
             self._digest.update(block)
-            left -= len(block)
-        if left or self._digest.hexdigest() != progress.sha256:
+            remaining -= len(block)
+        if remaining or self._digest.hexdigest() != progress.sha256:
             raise UserError(f"{part}: was changed since it was written; remove it to begin again")
         file.truncate(progress.bytes)
 
     def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks that are not in the part; check those that are."""
         lines, digest = 0, hashlib.sha256()
-        done, source = self.progress.lines, self.progress.source_sha256
+        written, source = self.progress.lines, self.progress.source_sha256
         for chunk in chunks:
             digest.update("\n".join((*chunk.lines, *chunk.prefixes, "")).encode())
             before, lines = lines, lines + len(chunk.lines)
-            if before >= done:
+            if before >= written:
                 self._read.append((lines, digest.hexdigest()))
                 yield chunk
-            elif lines > done or (lines == done and digest.hexdigest() != source):
+            elif lines > written or (lines == written and digest.hexdigest() != source):
                 break
         else:
-            if lines >= done:
+            if lines >= written:
                 return
         raise UserError(
             f"{self.part}: was made of another text: give the same input, or remove it to begin"
@@ -108,10 +108,10 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
     path = Path(os.path.realpath(Path(path).expanduser()))
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: --resume needs a file as output")
-    part = path.with_name(f"{path.name}.resume.part")
-    state = part.with_suffix(".json")
-    with errors_as_user_errors(part), part.open("a+b") as file:
-        _lock(part, file)
+    partial_path = path.with_name(f"{path.name}.resume.part")
+    state = partial_path.with_suffix(".json")
+    with errors_as_user_errors(partial_path), partial_path.open("a+b") as file:
+        _lock(partial_path, file)
         remove_leftovers(path.parent)
         progress = Progress(json.loads(json.dumps(made_by)))
         if not os.fstat(file.fileno()).st_size:
@@ -125,27 +125,27 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
             ]
             if differences:
                 raise UserError(
-                    f"{part}: {'; '.join(differences)}: give the same command, or remove it to"
-                    " begin again"
+                    f"{partial_path}: {'; '.join(differences)}: give the same command, or remove"
+                    " it to begin again"
                 )
             progress = earlier
-        output = ResumableOutput(part, file, progress)
+        output = ResumableOutput(partial_path, file, progress)
         if progress.lines:
-            logger.info(f"seq2seq: {part}: continuing after line {progress.lines:,}")
+            logger.info(f"seq2seq: {partial_path}: continuing after line {progress.lines:,}")
         try:
             yield output
             if path.suffix.lower() in COMPRESSIONS:
                 file.seek(0)
                 with create_binary(path) as compressed:
                     shutil.copyfileobj(file, compressed)
-                part.unlink()
+                partial_path.unlink()
             else:
-                give_name(path, file, part)
+                give_name(path, file, partial_path)
         except BaseException:
             if not progress.lines:
-                part.unlink()
+                partial_path.unlink()
             else:
-                logger.warning(f"seq2seq: {part}: has what was translated until then")
+                logger.warning(f"seq2seq: {partial_path}: has what was translated until then")
             raise
         state.unlink(missing_ok=True)
 
@@ -153,14 +153,17 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
 def models_sha256(runs: Iterable[str]) -> str:
     """Return a SHA-256 of the models of run or model folders, without their cards."""
     sums = [read_manifest(find_model(Path(run))) for run in runs]
-    files = [sorted(item for item in one.items() if item[0] != "README.md") for one in sums]
+    files = [
+        sorted(item for item in sums_of_model.items() if item[0] != "README.md")
+        for sums_of_model in sums
+    ]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 
-def _lock(part: Path, file: BinaryIO) -> None:
+def _lock(path: Path, file: BinaryIO) -> None:
     try:  # not by filelock, which empties the file that it locks
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(f"{part}: another process is writing it; wait until it ends") from None
+        raise UserError(f"{path}: another process is writing it; wait until it ends") from None
     except OSError:  # some file systems have no locks
         pass

@@ -51,11 +51,11 @@ def sample(
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits)
-        done: list[bool] = samples.finished.all(dim=1).tolist()  # only this waits for a GPU
-        if any(done):
+        finished: list[bool] = samples.finished.all(dim=1).tolist()  # only this waits for a GPU
+        if any(finished):
             ids = samples.sentence_ids
-            results |= {ids[i]: samples.results(i) for i, is_done in enumerate(done) if is_done}
-            remaining = [i for i, is_done in enumerate(done) if not is_done]
+            results |= {ids[i]: samples.results(i) for i, is_done in enumerate(finished) if is_done}
+            remaining = [i for i, is_done in enumerate(finished) if not is_done]
             if not remaining:
                 return [results[sentence] for sentence in sorted(results)]
             state.keep(*samples.keep(remaining, config.nbest))
@@ -133,11 +133,11 @@ class _Samples(SearchBatch):
 
     def results(self, i: int) -> list[Hypothesis]:
         """Return the samples of sentence i."""
-        found = []
+        hypotheses = []
         samples = (values[i].tolist() for values in (self.tokens, self.scores, self.lengths))
         for tokens, score, length in zip(*samples, strict=True):
             if not score > -math.inf:
                 raise impossible_error(score)
             penalized = score / length_penalty(length, self.config.alpha)
-            found.append(Hypothesis(tokens[1:length], penalized, length > self.limits[i]))
-        return found
+            hypotheses.append(Hypothesis(tokens[1:length], penalized, length > self.limits[i]))
+        return hypotheses

@@ -93,12 +93,12 @@ def make_segments(
         line = line.rstrip("\r\n")
         texts = [line] if prefix.strip() else _COLUMN.findall(line)
         if by_sentence:
-            texts = [one for text in texts for one in split_sentences(text, language)]
+            texts = [sentence for text in texts for sentence in split_sentences(text, language)]
         pairs: list[tuple[str, str]] = []
         for text in texts or [""]:
             start = 0 if translate_all or prefix.strip() else _copied_until(text, language)
-            first, *others = split_text(text[start:], tokenizer, max_tokens, language)
-            pairs += [(text[:start], first), *(("", other) for other in others)]
+            first, *rest = split_text(text[start:], tokenizer, max_tokens, language)
+            pairs += [(text[:start], first), *(("", piece) for piece in rest)]
         texts_of_lines.append(pairs)
     texts = [text.strip() for pairs in texts_of_lines for _, text in pairs]
     encoded = iter(tokenizer.encode_source(texts))
@@ -171,9 +171,11 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
     suffices, and at last in halves.
     """
 
-    def tokens(part: str) -> int:
+    def tokens(piece: str) -> int:
         # A character is four tokens at most, its bytes.
-        return len(tokenizer.encode_source([part])[0]) if len(part) > max(1, max_tokens // 4) else 0
+        return (
+            len(tokenizer.encode_source([piece])[0]) if len(piece) > max(1, max_tokens // 4) else 0
+        )
 
     if tokens(text) <= max_tokens:
         return [text]
@@ -182,14 +184,14 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
         *(partial(re.findall, rf"(?s).+?(?:{end}|\Z)") for end in _BREAKS),
         lambda part: [part[: len(part) // 2], part[len(part) // 2 :]],
     ]
-    parts, waiting = [text], chain(splits, repeat(splits[-1]))
-    while any(tokens(part) > max_tokens for part in parts):
+    pieces, waiting = [text], chain(splits, repeat(splits[-1]))
+    while any(tokens(part) > max_tokens for part in pieces):
         split = next(waiting)
-        parts = [one for p in parts for one in (split(p) if tokens(p) > max_tokens else [p])]
+        pieces = [half for p in pieces for half in (split(p) if tokens(p) > max_tokens else [p])]
     # Join them while they fit.
     groups: list[list[str]] = []
     room = 0
-    for part, token_ids in zip(parts, tokenizer.encode_source(parts), strict=True):
+    for part, token_ids in zip(pieces, tokenizer.encode_source(pieces), strict=True):
         if not groups or len(token_ids) > room:
             groups.append([])
             room = max_tokens

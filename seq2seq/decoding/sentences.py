@@ -202,19 +202,19 @@ class _Splitter:
         """Yield the indices at which a sentence ends, white space included."""
         first = self._first_character(0)  # of the sentence
         bracket_end = -1  # of the outermost brackets that are a part of the sentence
-        for found in _EVENT.finditer(self.line):
-            index = found.start()
-            if found["bracket"]:
+        for match in _EVENT.finditer(self.line):
+            index = match.start()
+            if match["bracket"]:
                 if index > bracket_end and self._is_part(index, first):
                     bracket_end = self.closing[index]
                 continue
-            if not (found["wide"] or found["narrow"]):
+            if not (match["wide"] or match["narrow"]):
                 continue
-            if index < bracket_end and not self._ends_with_quotation(found, bracket_end):
+            if index < bracket_end and not self._ends_with_quotation(match, bracket_end):
                 continue
-            if self._ends_here(found, first):
-                yield found.end()
-                first = self._first_character(found.end())
+            if self._ends_here(match, first):
+                yield match.end()
+                first = self._first_character(match.end())
 
     def _first_character(self, start: int) -> int:
         while start < len(self.line) and self.line[start] in " \u3000\t\"'“„«":
@@ -234,39 +234,39 @@ class _Splitter:
             return not stands_alone or bool(_CONTINUATION.match(after))
         return self.line[closing - 1] not in _NARROW + _WIDE
 
-    def _ends_with_quotation(self, found: re.Match[str], bracket_end: int) -> bool:
+    def _ends_with_quotation(self, match: re.Match[str], bracket_end: int) -> bool:
         """Whether a sentence may end with the quotation that is a part of it."""
-        closes = self.line[bracket_end] in "」』" and found.end() > bracket_end
-        return closes and self.line[found.end() : found.end() + 1] not in tuple(_QUOTES)
+        closes = self.line[bracket_end] in "」』" and match.end() > bracket_end
+        return closes and self.line[match.end() : match.end() + 1] not in tuple(_QUOTES)
 
-    def _ends_here(self, found: re.Match[str], first: int) -> bool:
-        after = _AFTER.match(self.line, found.end())
+    def _ends_here(self, match: re.Match[str], first: int) -> bool:
+        after = _AFTER.match(self.line, match.end())
         assert after is not None
-        if found.end() == len(self.line):
+        if match.end() == len(self.line):
             return True
-        if found["wide"]:
-            return self._wide_stop_ends(found, first)
+        if match["wide"]:
+            return self._wide_stop_ends(match, first)
         word = after["word"]
-        if _ITEM.match(self.line, first) and _ITEM.match(self.line, found.end()):
+        if _ITEM.match(self.line, first) and _ITEM.match(self.line, match.end()):
             return True
         # "iPhone" begins sentences, "and" does not.
         if self.cased and word[:1].islower() and not any(c.isupper() for c in word):
             return False
-        if found["narrow"] != ".":
+        if match["narrow"] != ".":
             return True
-        if found[0].rstrip() != ".":
+        if match[0].rstrip() != ".":
             return True  # a quotation or brackets end with it
-        return self._word_ends(first, found.start(), after)
+        return self._word_ends(first, match.start(), after)
 
-    def _wide_stop_ends(self, found: re.Match[str], first: int) -> bool:
+    def _wide_stop_ends(self, match: re.Match[str], first: int) -> bool:
         """Whether a stop in a script without spaces ends a sentence: not in "行け！と叫んだ"."""
-        whole = found[0].rstrip()
-        if found["wide"] == "．" and _is_number(self.line[first : found.start()][:9]):
+        whole = match[0].rstrip()
+        if match["wide"] == "．" and _is_number(self.line[first : match.start()][:9]):
             return False  # "１．箱を開ける。"
-        if whole != found[0] or (whole == found["wide"] and whole[0] in "。｡．"):
+        if whole != match[0] or (whole == match["wide"] and whole[0] in "。｡．"):
             return True
-        continuation = _QUOTING if whole == found["wide"] else _CONTINUATION
-        return not continuation.match(self.line, found.end())
+        continuation = _QUOTING if whole == match["wide"] else _CONTINUATION
+        return not continuation.match(self.line, match.end())
 
     def _word_ends(self, first: int, stop: int, after: re.Match[str]) -> bool:
         """Whether the word before a full stop ends its sentence."""

@@ -79,13 +79,13 @@ class Translation:
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
         separators = ["", *(segment.separator for segment in segments[:-1])]
-        parts = [
+        of_segments = [
             (
                 separator + segment.copied,
                 segment.source,
-                cls.from_segments([replace(segment, copied="", separator="")], [found]),
+                cls.from_segments([replace(segment, copied="", separator="")], [outputs]),
             )
-            for separator, segment, found in zip(separators, segments, candidates, strict=True)
+            for separator, segment, outputs in zip(separators, segments, candidates, strict=True)
             if len(segments) > 1 or segment.copied
         ]
         return cls(
@@ -95,12 +95,12 @@ class Translation:
             unknown=sum(segment.unknown for segment in segments),
             missing_terms=tuple(
                 term.source
-                for segment, found in zip(segments, candidates, strict=True)
+                for segment, outputs in zip(segments, candidates, strict=True)
                 for term, times in Counter(segment.terms).items()
-                if found
-                for _ in range(times - len(term.places_in(found[0].text)))
+                if outputs
+                for _ in range(times - len(term.places_in(outputs[0].text)))
             ),
-            parts=tuple(parts),
+            parts=tuple(of_segments),
         )
 
 
@@ -120,7 +120,7 @@ def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Ca
             any(candidate.truncated for candidate in row),
             any(candidate.too_short for candidate in row),
         )
-        for row in zip(*(found or nothing * count for found in candidates), strict=False)
+        for row in zip(*(outputs or nothing * count for outputs in candidates), strict=False)
     ]
 
 

@@ -75,7 +75,7 @@ class Translator:
     ) -> None:
         options = options or TranslationOptions()
         together = trained if isinstance(trained, Sequence) else [trained]
-        if not all(isinstance(one, TrainedModel) for one in together):
+        if not all(isinstance(model, TrainedModel) for model in together):
             raise TypeError(f"{trained!r} is not a trained model: call Translator.load(folder)")
         check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
         self.device = choose_device(options.device)
@@ -84,7 +84,7 @@ class Translator:
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         tokens = 2048 if options.engine == "native" else 4096
         self.batch_tokens = options.batch_tokens or (tokens if on_cpu else 16_384)
-        self._default_search = default_search([one.search for one in together])
+        self._default_search = default_search([model.search for model in together])
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
         self._target_language = together[0].target_language
@@ -112,8 +112,8 @@ class Translator:
         compute = Compute(self.device, choose_precision(precision, self.device))
         # Copies in that precision, because autocast would cast every matrix again at every step.
         self.models = [
-            copy.deepcopy(one.model).to(self.device, compute.dtype).requires_grad_(False).eval()
-            for one in together
+            copy.deepcopy(model.model).to(self.device, compute.dtype).requires_grad_(False).eval()
+            for model in together
         ]
         if options.engine == "native":
             kernels = kernels or TranslationKernels()
@@ -168,9 +168,9 @@ class Translator:
     def _with(self, options: TranslationOptions) -> "Translator":
         if options == self.options:
             return self
-        other = copy.copy(self)
-        other._choose(options)
-        return other
+        translator = copy.copy(self)
+        translator._choose(options)
+        return translator
 
     def translate(
         self,
@@ -201,10 +201,13 @@ class Translator:
         segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        found = iter(
+        outputs = iter(
             self._map_batches(self.translate_batch, segments, sizes, blank, on_batch, pool)
         )
-        return [Translation.from_segments(one, list(islice(found, len(one)))) for one in of_lines]
+        return [
+            Translation.from_segments(of_line, list(islice(outputs, len(of_line))))
+            for of_line in of_lines
+        ]
 
     def segments(
         self,
@@ -320,16 +323,16 @@ class Translator:
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
         _check_pairs(sources, targets if isinstance(targets, str) else texts)
         whole = [Alignment(*pair, [], [], [], []) for pair in zip(sources, texts, strict=True)]
-        parts = [
+        spans_of_lines = [
             (line, *spans)
             for line, target in zip(whole, targets, strict=True)
             for spans in parts_of(line.source, target)
         ]
-        found = self._align(
-            [(line.source[slice(*s)], line.target[slice(*t)]) for line, s, t in parts]
+        alignments = self._align(
+            [(line.source[slice(*s)], line.target[slice(*t)]) for line, s, t in spans_of_lines]
         )
-        for (line, span, target_span), part in zip(parts, found, strict=True):
-            line.add(part, span[0], target_span[0])
+        for (line, span, target_span), alignment in zip(spans_of_lines, alignments, strict=True):
+            line.add(alignment, span[0], target_span[0])
         if self.glossary is not None:
             for line in whole:
                 for span, target_span in self.glossary.pairs(line.source, line.target):
@@ -360,8 +363,8 @@ class Translator:
         return [
             Alignment.verbatim(source)
             if source == target
-            else Alignment(source, target, [*spans[0](source)], [*spans[1](target)], *found)
-            for (source, target), found in zip(pairs, links, strict=True)
+            else Alignment(source, target, [*spans[0](source)], [*spans[1](target)], *pieces)
+            for (source, target), pieces in zip(pairs, links, strict=True)
         ]
 
     @cached_property
@@ -402,7 +405,7 @@ class Translator:
         items: list[T],
         sizes: list[int],
         blank: R,
-        on_batch: Callable[[int, int], None] = lambda done, items: None,
+        on_batch: Callable[[int, int], None] = lambda count, items: None,
         pool: ThreadPoolExecutor | None = None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
@@ -414,7 +417,7 @@ class Translator:
         if pool:  # few batches, since small ones are slow; a GPU has one worker
             workers = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
-        results, done = [blank] * len(items), 0
+        results, count = [blank] * len(items), 0
         with ExitStack() as turn:
             run: Callable[..., Iterator[list[R]]]
             if pool:
@@ -422,14 +425,14 @@ class Translator:
             else:
                 turn.enter_context(self._exclusive())
                 run = turn.enter_context(parallel_map(min(workers, len(batches))))
-            found: Iterator[list[R]] = run(
+            outputs: Iterator[list[R]] = run(
                 function, [[items[i] for i in batch] for batch in batches]
             )
-            for batch, results_of_batch in zip(batches, found, strict=True):
+            for batch, results_of_batch in zip(batches, outputs, strict=True):
                 for i, result in zip(batch, results_of_batch, strict=True):
                     results[i] = result
-                done += len(batch)
-                on_batch(done, sum(map(len, batches)))
+                count += len(batch)
+                on_batch(count, sum(map(len, batches)))
         return results
 
     @contextmanager
@@ -484,11 +487,11 @@ def make_batches(
         room -= 1
     # Of a few items, divide the batch with the most tokens until every worker has one.
     tokens = [len(batch) * sizes[batch[0]] for batch in batches]
-    parts = [1] * len(batches)
-    while sum(parts) < min(workers, len(order)):
-        divisible = (i for i, batch in enumerate(batches) if parts[i] < len(batch))
-        parts[max(divisible, key=lambda i: tokens[i] / parts[i])] += 1
-    return [b[part::n] for b, n in zip(batches, parts, strict=True) for part in range(n)]
+    divisions = [1] * len(batches)
+    while sum(divisions) < min(workers, len(order)):
+        divisible = (i for i, batch in enumerate(batches) if divisions[i] < len(batch))
+        divisions[max(divisible, key=lambda i: tokens[i] / divisions[i])] += 1
+    return [b[part::n] for b, n in zip(batches, divisions, strict=True) for part in range(n)]
 
 
 def fastest_translator(
@@ -507,19 +510,19 @@ def fastest_translator(
     ids = range(END_ID + 1, trained.tokenizer.source_vocab_size)[:20]
     sentence = "".join(trained.tokenizer.source_pieces(list(ids))).replace("▁", " ")
     try:
-        other = Translator(trained, replace(options, engine="ctranslate2"))
-        other.translate([sentence])
+        with_ctranslate2 = Translator(trained, replace(options, engine="ctranslate2"))
+        with_ctranslate2.translate([sentence])
     except UserError as error:
         return native, f"engine native; the other can't be used: {error}"
-    seconds = {native: float("inf"), other: float("inf")}
+    seconds = {native: float("inf"), with_ctranslate2: float("inf")}
     for _ in range(5):
         for translator in seconds:
             start = clock()
             translator.translate([sentence])
             seconds[translator] = min(seconds[translator], clock() - start)
-    chosen, slower = sorted(seconds, key=seconds.__getitem__)
-    gain = seconds[slower] / seconds[chosen]
-    return chosen, (
-        f"engine {chosen.options.engine}, for one sentence {gain:.1f} times as fast here as engine"
+    faster, slower = sorted(seconds, key=seconds.__getitem__)
+    gain = seconds[slower] / seconds[faster]
+    return faster, (
+        f"engine {faster.options.engine}, for one sentence {gain:.1f} times as fast here as engine"
         f" {slower.options.engine}"
     )

@@ -26,17 +26,17 @@ Text = tuple[str | Mark, ...]
 
 def write_text(text: Text, escape: Callable[[str], str] = str) -> str:
     """Write the marks of a text as they are, and its strings by `escape`."""
-    return "".join(part.raw if isinstance(part, Mark) else escape(part) for part in text)
+    return "".join(item.raw if isinstance(item, Mark) else escape(item) for item in text)
 
 
-def join_strings(parts: Iterable[str | Mark]) -> Text:
+def join_strings(items: Iterable[str | Mark]) -> Text:
     """Make one string of those that follow one another, without empty ones."""
     joined: list[str | Mark] = []
-    for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        elif part:
-            joined.append(part)
+    for item in items:
+        if isinstance(item, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += item
+        elif item:
+            joined.append(item)
     return tuple(joined)
 
 
@@ -75,13 +75,13 @@ class Document:
 
     def join(self, translations: Sequence[Text | None]) -> str:
         """Put translations in their places; where there is None, what stands there stays."""
-        parts, done = [], 0
+        strings, end = [], 0
         for slot, text in zip(self.slots, translations, strict=True):
             if text is not None:
-                assert done <= slot.start
-                parts += [self.content[done : slot.start], slot.write(text)]
-                done = slot.end
-        return "".join([*parts, self.content[done:]])
+                assert end <= slot.start
+                strings += [self.content[end : slot.start], slot.write(text)]
+                end = slot.end
+        return "".join([*strings, self.content[end:]])
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Filled(Document):
         """Put translations in their places."""
         if all(text is None for text in translations):
             return self.content
-        given = iter(translations)
-        complete = [next(given) if slot.text else () for slot in self.slots]
+        remaining = iter(translations)
+        complete = [next(remaining) if slot.text else () for slot in self.slots]
         for group in self.groups:
             if any(complete[i] is not None for i in group):
                 for i in group:
@@ -128,11 +128,11 @@ class File:
 
         With None everywhere, it is the same file.
         """
-        new, done = {}, 0
+        new, start = {}, 0
         for name, (document, encoding) in self.documents.items():
             count = len(document.texts)
-            joined = document.join(translations[done : done + count])
-            done += count
+            joined = document.join(translations[start : start + count])
+            start += count
             if joined != document.content:
                 new[name] = encoding.encode(joined)
         return self.replace(new)
@@ -151,12 +151,12 @@ def unescape(
     raw: str, escape: re.Pattern[str], character: Callable[[re.Match[str]], str]
 ) -> tuple[str, Sequence[int]]:
     """Return the text that a raw form stands for, and where each character begins, and the end."""
-    parts, offsets, done = [], [], 0
+    strings, offsets, end = [], [], 0
     for match in escape.finditer(raw):
-        parts += [raw[done : match.start()], character(match)]
-        offsets += [*range(done, match.start()), *[match.start()] * len(parts[-1])]
-        done = match.end()
-    return "".join([*parts, raw[done:]]), [*offsets, *range(done, len(raw) + 1)]
+        strings += [raw[end : match.start()], character(match)]
+        offsets += [*range(end, match.start()), *[match.start()] * len(strings[-1])]
+        end = match.end()
+    return "".join([*strings, raw[end:]]), [*offsets, *range(end, len(raw) + 1)]
 
 
 def quoted(

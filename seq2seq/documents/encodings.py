@@ -89,16 +89,16 @@ def _find_codecs(
     for codec, zero in (("utf-16-le", 1), ("utf-16-be", 0)):
         if len(content) >= 4 and content[zero] == content[zero + 2] == 0 != content[1 - zero]:
             return [(codec, b"")]
-    found = declared.search(content[:_DECLARED_WITHIN]) if declared else None
-    if found is None or found[1] == b"CHARSET":  # as a template of gettext has it
+    match = declared.search(content[:_DECLARED_WITHIN]) if declared else None
+    if match is None or match[1] == b"CHARSET":  # as a template of gettext has it
         return [(codec, b"") for codec in usual]
     try:
-        codec = codecs.lookup(found[1].decode()).name
+        codec = codecs.lookup(match[1].decode()).name
         if _SAMPLE.encode(codec) != _SAMPLE.encode():
             return [("utf-8", b"")]  # the declaration was read as ASCII, so it is wrong
     except (LookupError, UnicodeError):
         raise UserError(
-            f"the file says that its encoding is {found[1]!r:.50}, which is not known: convert it"
+            f"the file says that its encoding is {match[1]!r:.50}, which is not known: convert it"
             " to UTF-8 first"
         ) from None
     return [(_AS_WINDOWS.get(codec, codec) if declared is HTML else codec, b""), (codec, b"")]

@@ -105,12 +105,12 @@ def read_file(
 
     With `fuzzy`, the fuzzy entries of a catalogue of gettext are translated again.
     """
-    chosen = format_name or find_format(name)
-    if chosen not in FORMATS:
+    kind = format_name or find_format(name)
+    if kind not in FORMATS:
         raise UserError(f"{name}: format is not supported: choose {', '.join(SUFFIXES)}")
-    _check_languages(name, content, languages, chosen)
+    _check_languages(name, content, languages, kind)
     try:
-        read = _FUZZY if fuzzy and chosen == "po" else FORMATS[chosen]
+        read = _FUZZY if fuzzy and kind == "po" else FORMATS[kind]
         return read(content, languages)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
@@ -118,12 +118,12 @@ def read_file(
         raise UserError(f"{name}: brackets are nested too deeply") from None
 
 
-def _check_languages(name: str, content: bytes, languages: Languages, chosen: str) -> None:
+def _check_languages(name: str, content: bytes, languages: Languages, kind: str) -> None:
     """Refuse a document that names its languages if the model doesn't know its own."""
-    is_bilingual = chosen in ("tmx", "xcstrings", "xliff")
+    is_bilingual = kind in ("tmx", "xcstrings", "xliff")
     # The source may be "", to be detected.
     missing = ["--source-language CODE"] if is_bilingual and languages.source in UNNAMED[1:] else []
-    names_target = is_bilingual or (chosen == "arb" and b'"@@locale"' in content)
+    names_target = is_bilingual or (kind == "arb" and b'"@@locale"' in content)
     if names_target and languages.target in UNNAMED:
         missing.append("--to CODE")
     if missing:

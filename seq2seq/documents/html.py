@@ -68,32 +68,32 @@ class _Parser:
         self._parse()
 
     def _parse(self) -> None:
-        content, done = self._content, 0
-        while found := _MARKUP.search(content, done):
-            self._add_text(done, found.start())
-            end = self._end(found)
-            self._unsure = {other for other in self._unsure if other > found.start()}
-            if end is None or any(other < end for other in self._unsure):
-                done = len(content)
+        content, end_before = self._content, 0
+        while match := _MARKUP.search(content, end_before):
+            self._add_text(end_before, match.start())
+            end = self._end(match)
+            self._unsure = {place for place in self._unsure if place > match.start()}
+            if end is None or any(place < end for place in self._unsure):
+                end_before = len(content)
                 break
-            self._add_markup(found)
+            self._add_markup(match)
             # After a name, what is raw text for a browser; otherwise, the rest of a CDATA section.
-            if found["name"]:
-                self._add_text(found.end(), end)
-            done = end
-        self._add_text(done, len(content))
+            if match["name"]:
+                self._add_text(match.end(), end)
+            end_before = end
+        self._add_text(end_before, len(content))
         self._finish_run()
 
-    def _end(self, found: re.Match[str]) -> int | None:
+    def _end(self, match: re.Match[str]) -> int | None:
         """Return where markup ends, with the raw text after it; None if that is not known.
 
         Which text is raw depends on whether scripts run, and on whether an element is of HTML or of
         svg or math. If it may be both, it is read as tags, and noted where raw text would end.
         """
-        content, end = self._content, found.end()
-        name = found["name"].lower() if found["end"] and not found["slash"] else ""
-        if content.startswith("<![CDATA[", found.start()):
-            close = self._find(r"(?<=\]\]>)", found.start() + len("<![CDATA["))
+        content, end = self._content, match.end()
+        name = match["name"].lower() if match["end"] and not match["slash"] else ""
+        if content.startswith("<![CDATA[", match.start()):
+            close = self._find(r"(?<=\]\]>)", match.start() + len("<![CDATA["))
             if content.find("<", end, close) < 0:
                 return max(end, close)
             return None if self._open else end
@@ -114,22 +114,22 @@ class _Parser:
     def _find(self, pattern: str, start: int) -> int:
         """Return the index of the next match, or the length of the document."""
         if self._found.get(pattern, -1) < start:
-            found = re.compile(pattern, re.IGNORECASE | re.ASCII).search(self._content, start)
-            self._found[pattern] = found.start() if found else len(self._content)
+            match = re.compile(pattern, re.IGNORECASE | re.ASCII).search(self._content, start)
+            self._found[pattern] = match.start() if match else len(self._content)
         return self._found[pattern]
 
-    def _add_markup(self, found: re.Match[str]) -> None:
+    def _add_markup(self, match: re.Match[str]) -> None:
         """Add a tag or a comment to the run or to the rest."""
-        name = found["name"].lower() if found["end"] else ""
-        is_end = bool(name and found["slash"])
+        name = match["name"].lower() if match["end"] else ""
+        is_end = bool(name and match["slash"])
         top = self._open[-1] if self._open else ""
-        closes_itself = found["end"] == "/>" and bool(top or name in ("svg", "math"))
+        closes_itself = match["end"] == "/>" and bool(top or name in ("svg", "math"))
         begins = bool(name) and not is_end and not closes_itself and name not in _EMPTY
-        if begins and not self._alone and _is_left_alone(name, found["attributes"]):
-            self._alone, self._start = name, found.start()
+        if begins and not self._alone and _is_left_alone(name, match["attributes"]):
+            self._alone, self._start = name, match.start()
             self._is_word = name in _INLINE | _CODE
         if name in _INLINE and not self._alone:
-            piece = tag_piece(*found.span(), found[0])
+            piece = tag_piece(*match.span(), match[0])
             self._run.append(piece._replace(tag=f"<{name}>"))
         elif not self._is_word or name not in _INLINE | _CODE:
             self._finish_run()
@@ -137,8 +137,8 @@ class _Parser:
             self._depth += 1 if begins else -1
             if not self._depth:
                 if self._is_word:
-                    raw = self._content[self._start : found.end()]
-                    self._run.append(Piece(self._start, found.end(), Mark(raw, "word")))
+                    raw = self._content[self._start : match.end()]
+                    self._run.append(Piece(self._start, match.end(), Mark(raw, "word")))
                 self._alone, self._is_word = "", False
         # What a browser may read in another way stays open.
         if is_end:
@@ -163,8 +163,8 @@ class _Parser:
             return
         first = start + len(raw) - len(raw.lstrip(_SPACES))
         last = max(first, start + len(raw.rstrip(_SPACES)))
-        shown = re.sub(f"[{_SPACES}]+", " ", unescape(self._content[first:last]))
-        for span, text in (((start, first), " "), ((first, last), shown), ((last, end), " ")):
+        visible = re.sub(f"[{_SPACES}]+", " ", unescape(self._content[first:last]))
+        for span, text in (((start, first), " "), ((first, last), visible), ((last, end), " ")):
             if span[0] < span[1]:
                 self._run.append(Piece(*span, text))
 

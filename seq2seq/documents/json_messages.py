@@ -54,12 +54,12 @@ def read_json(content: str, languages: Languages) -> Document:
         for key in _MESSAGE_KEYS
         if whole and all(isinstance(value, dict) and key in value for value in whole.values())
     ]
-    chosen = (
+    syntax_of_file = (
         match
         for depth, key, match in _values(content)
         if not described or (depth == 2 and key in described)
     )
-    return Document(content, list(_slots(content, chosen, _JSON)))
+    return Document(content, list(_slots(content, syntax_of_file, _JSON)))
 
 
 def read_arb(content: str, languages: Languages) -> Document:
@@ -105,8 +105,8 @@ def _slots(content: str, matches: Iterable[re.Match[str]], syntax: Syntax) -> It
     quote = partial(quote_json, ascii_only=content.isascii() and "\\u" in content)
     for match in matches:
         text, offsets = unescape(match[1], _ESCAPE, _character)
-        found = only_language(find_texts(text, ICU if is_icu(text) else syntax))
-        yield from quoted(content, match.start(1), found, offsets, quote)
+        slots = only_language(find_texts(text, ICU if is_icu(text) else syntax))
+        yield from quoted(content, match.start(1), slots, offsets, quote)
 
 
 def quote_json(text: str, ascii_only: bool = False) -> str:
@@ -135,17 +135,20 @@ def read_xcstrings(content: str, languages: Languages) -> Document:
     slots: list[Slot] = []
     groups = []
     for key, entry, start, end in _members(content, first):
-        known = entry.get("localizations", {}) if isinstance(entry, dict) else None
-        if not isinstance(known, dict) or entry.get("shouldTranslate") is False:
+        localizations = entry.get("localizations", {}) if isinstance(entry, dict) else None
+        if not isinstance(localizations, dict) or entry.get("shouldTranslate") is False:
             continue
-        source, target = _find(known, languages.source), _find(known, languages.target)
-        forms = known.get(source) or ({"stringUnit": {"value": key}} if is_source else None)
-        is_done = any(unit.get("state") != "new" for unit in _empty(known.get(target))[1])
+        source, target = (
+            _find(localizations, languages.source),
+            _find(localizations, languages.target),
+        )
+        forms = localizations.get(source) or ({"stringUnit": {"value": key}} if is_source else None)
+        is_done = any(unit.get("state") != "new" for unit in _empty(localizations.get(target))[1])
         emptied, units = _empty(forms)
         texts = [unit["value"] for unit in units]
         if is_done or source == target != "" or not any(is_language((text,)) for text in texts):
             continue
-        new = {**entry, "localizations": {**known, target or languages.target: emptied}}
+        new = {**entry, "localizations": {**localizations, target or languages.target: emptied}}
         filled = _fill(start, end, new, texts)
         groups.append(range(len(slots), len(slots) + len(filled)))
         slots += filled
@@ -154,9 +157,9 @@ def read_xcstrings(content: str, languages: Languages) -> Document:
 
 def _members(content: str, at: int) -> Iterator[tuple[str, Any, int, int]]:
     """Yield the members of an object: keys, values, and where these begin and end."""
-    while found := _MEMBER.match(content, at):
-        value, at = json.JSONDecoder().raw_decode(content, found.end())
-        yield json.loads(found[1]), value, found.end(), at
+    while match := _MEMBER.match(content, at):
+        value, at = json.JSONDecoder().raw_decode(content, match.end())
+        yield json.loads(match[1]), value, match.end(), at
 
 
 def _find(localizations: Mapping[str, object], language: str) -> str:

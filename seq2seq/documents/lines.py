@@ -44,5 +44,5 @@ def read_text(content: str, languages: Languages) -> Document:
 
 def read_lines(content: str, languages: Languages) -> Document:
     """Find the lines that aren't empty."""
-    found = re.finditer(r"[^\r\n]+", content)
-    return Document(content, [Slot((line[0],), *line.span(), write_text) for line in found])
+    matches = re.finditer(r"[^\r\n]+", content)
+    return Document(content, [Slot((line[0],), *line.span(), write_text) for line in matches])

@@ -93,25 +93,25 @@ def read_markdown(content: str, languages: Languages) -> Document:
     tokens: list[Token] = []
     env: dict[str, Any] = {}
     text = "\n".join(content[a:b] for a, b in lines)
-    text = _FORMULA.sub(lambda found: "\n" * found[0].count("\n"), text)
+    text = _FORMULA.sub(lambda match: "\n" * match[0].count("\n"), text)
     parser.block.parse(text, parser, env, tokens)
     labels = set(env.get("references", {}))
 
     slots: list[Slot] = []
-    done = 0  # where the last cell of a row ended
+    cell_end = 0  # where the last cell of a row ended
     for before, token in pairwise(tokens):
         if token.type == "inline" and token.map:
             in_table = before.type in ("th_open", "td_open")
             first, after = token.map[0], token.map[0] + token.content.count("\n") + 1
-            groups = _locate(content, lines[first:after], token.content, done, in_table)
+            groups = _locate(content, lines[first:after], token.content, cell_end, in_table)
             for group in groups:
                 slots += _slots(content, group, labels, in_table)
-                done = group[-1][1]
+                cell_end = group[-1][1]
     return Document(content, slots)
 
 
 def _locate(
-    content: str, lines: list[tuple[int, int]], text: str, done: int, in_table: bool
+    content: str, lines: list[tuple[int, int]], text: str, first: int, in_table: bool
 ) -> list[list[tuple[int, int]]]:
     """Find where the lines of a paragraph are, those of a note or a definition by themselves."""
     groups: list[list[tuple[int, int]]] = [[]]
@@ -121,7 +121,7 @@ def _locate(
             bare = bare[:-1]
         if in_table:
             bare = bare.replace("|", "\\|")
-        at = content.find(bare, max(start, done), end)
+        at = content.find(bare, max(start, first), end)
         if at < 0 or _DIRECTIVE.match(bare):
             groups.append([])
             continue
@@ -137,18 +137,18 @@ def _slots(
     text = "\n".join(content[start:end] for start, end in lines)
     offsets = [at for start, end in lines for at in range(start, end + 1)]
     pieces = _with_labels(text, _with_emphasis(text, _read(text)), labels)
-    parts: list[list[Piece]] = [[]]
+    groups: list[list[Piece]] = [[]]
     for piece in pieces:
         if text[piece.start] == "\n" and _HARD_BREAK.match(content, offsets[piece.start]):
-            parts.append([])
+            groups.append([])
         else:
-            parts[-1].append(piece)
+            groups[-1].append(piece)
     slots: list[Slot] = []
-    for part in filter(None, parts):
-        at = text.find("\n", part[0].start, part[-1].end)
+    for group in filter(None, groups):
+        at = text.find("\n", group[0].start, group[-1].end)
         newline = content[offsets[at] : offsets[at + 1]] if at >= 0 else ""
         render = partial(_render, source=text, newline=newline, in_table=in_table)
-        slots += in_place(text, part, render=render)
+        slots += in_place(text, group, render=render)
     return quoted(content, 0, slots, offsets)
 
 
@@ -177,11 +177,11 @@ def _read(text: str) -> list[Piece]:
 
 def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
     """Pair `*`, `**` and so on; section 6.2 of CommonMark says which of them open and close."""
-    found: list[Piece] = []
+    marks: list[Piece] = []
     waiting: dict[str, list[int]] = {"*": [], "_": [], "~": []}
     for piece in pieces:
         if piece.tag != "run":
-            found.append(piece)
+            marks.append(piece)
             continue
         sign = text[piece.start]
         before = text[piece.start - 1] if piece.start else " "
@@ -192,71 +192,71 @@ def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
         closes = right and (sign != "_" or not left or not after.isalnum())
         start = piece.start
         while closes and waiting[sign] and start < piece.end:
-            opening = found[waiting[sign][-1]]
+            opening = marks[waiting[sign][-1]]
             end = start + opening.end - opening.start
             if end > piece.end:
                 break
             at = waiting[sign].pop()
-            found[at] = opening._replace(
+            marks[at] = opening._replace(
                 value=Mark(text[opening.start : opening.end], "open"), tag=f"{sign}{at}"
             )
-            found.append(Piece(start, end, Mark(text[start:end], "close"), f"{sign}{at}"))
-            for others in waiting.values():
-                while others and others[-1] > at:
-                    others.pop()
+            marks.append(Piece(start, end, Mark(text[start:end], "close"), f"{sign}{at}"))
+            for stack in waiting.values():
+                while stack and stack[-1] > at:
+                    stack.pop()
             start = end
         if start < piece.end:
             if opens:
-                waiting[sign].append(len(found))
-            found.append(Piece(start, piece.end, text[start : piece.end]))
-    return found
+                waiting[sign].append(len(marks))
+            marks.append(Piece(start, piece.end, text[start : piece.end]))
+    return marks
 
 
 def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece]:
     """Give links that are defined by their text, such as `[guide]`, the text as their label."""
     from markdown_it.common.utils import normalizeReference
 
-    found, waiting = list(pieces), []
+    marked, waiting = list(pieces), []
     for index, piece in enumerate(pieces):
         raw = text[piece.start : piece.end]
         if piece.tag == "[" and raw[-1] == "[":
             waiting.append(index)
         elif piece.tag == "[" and waiting:
             opening = waiting.pop()
-            label = text[found[opening].end : piece.start]
+            label = text[marked[opening].end : piece.start]
             if raw in ("]", "][]") and normalizeReference(label) in labels:
                 value = Mark(f"][{label}]".replace("\n", " "), "close")
                 # Without a tag, they are part of the text, even at its edges.
-                found[opening] = found[opening]._replace(tag="")
-                found[index] = piece._replace(value=value, tag="")
-    return found
+                marked[opening] = marked[opening]._replace(tag="")
+                marked[index] = piece._replace(value=value, tag="")
+    return marked
 
 
 def _render(text: Text, start: int, end: int, source: str, newline: str, in_table: bool) -> str:
     begins_line = not start or source[start - 1] == "\n"
     count = 1 + source.count("\n", start, end)
-    parts = []
-    for part in break_lines(text, count, r"[^\W\d_]"):
-        if isinstance(part, Mark):
-            parts.append(part.raw)
+    strings = []
+    for item in break_lines(text, count, r"[^\W\d_]"):
+        if isinstance(item, Mark):
+            strings.append(item.raw)
             continue
-        raw = _SPECIAL.sub(r"\\\g<0>", part)
+        raw = _SPECIAL.sub(r"\\\g<0>", item)
         if in_table:
             raw = raw.replace("|", "\\|")
-        if begins_line and not parts and (block := _BLOCK.match(raw := raw.lstrip())):
+        if begins_line and not strings and (block := _BLOCK.match(raw := raw.lstrip())):
             raw = f"{raw[: block.end() - 1]}\\{raw[block.end() - 1 :]}"
-        parts.append(raw.replace("\n", newline))
-    return "".join(_with_flanks(parts, text))
+        strings.append(raw.replace("\n", newline))
+    return "".join(_with_flanks(strings, text))
 
 
-def _with_flanks(parts: list[str], text: Text) -> list[str]:
+def _with_flanks(strings: list[str], text: Text) -> list[str]:
     """Add the spaces without which `*` and `_` would neither open nor close."""
-    spaced = list(parts)
+    spaced = list(strings)
     for index, mark in enumerate(text):
         if not isinstance(mark, Mark) or set(mark.raw) - {"*", "_"}:
             continue
-        before = parts[index - 1][-1:] if index else ""
-        after = parts[index + 1][:1] if index + 1 < len(parts) else ""
+        before = strings[index - 1][-1:] if index else ""
+        after = strings[index + 1][:1] if index + 1 < len(strings) else ""
         if mark.kind == "close" and after.isalnum() and ("_" in mark.raw or not before.isalnum()):
             spaced[index] += " "
         if mark.kind == "open" and before.isalnum() and ("_" in mark.raw or not after.isalnum()):

@@ -100,18 +100,18 @@ class Archive:
         if not new:
             return self._content
         ends = dict(pairwise(sorted([*(x.header_offset for x in self._members), self._directory])))
-        parts: list[bytes] = [self._content[: min(ends)]]
-        length = len(parts[0])
+        records: list[bytes] = [self._content[: min(ends)]]
+        length = len(records[0])
         moved: dict[str, tuple[int, bytes]] = {}  # where members begin, and what has changed
         for member in sorted(self._members, key=lambda member: member.header_offset):
             offset = member.header_offset
-            part, numbers = self._content[offset : ends[offset]], b""
+            record, numbers = self._content[offset : ends[offset]], b""
             if member.filename in new:
-                part, numbers = self._rewrite(member, new[member.filename])
+                record, numbers = self._rewrite(member, new[member.filename])
             moved[member.filename] = length, numbers
-            parts.append(part)
-            length += len(part)
-        return b"".join([*parts, *self._write_directory(moved, length)])
+            records.append(record)
+            length += len(record)
+        return b"".join([*records, *self._write_directory(moved, length)])
 
     def _rewrite(self, member: zipfile.ZipInfo, data: bytes) -> tuple[bytes, bytes]:
         """Return a member anew, and its checksum and sizes."""
@@ -171,7 +171,7 @@ class _Part(Document):
         return self._render(0, len(self.content), slots)
 
     def _render(self, start: int, end: int, slots: Sequence[tuple[Slot, Text | None]]) -> str:
-        parts, i = [], 0
+        strings, i = [], 0
         while i < len(slots):
             slot, text = slots[i]
             i += 1
@@ -180,9 +180,9 @@ class _Part(Document):
             first = i
             while i < len(slots) and slots[i][0].start < slot.end:
                 i += 1
-            parts += [self.content[start : slot.start], self._write(slot, text, slots[first:i])]
+            strings += [self.content[start : slot.start], self._write(slot, text, slots[first:i])]
             start = slot.end
-        return "".join([*parts, self.content[start:end]])
+        return "".join([*strings, self.content[start:end]])
 
     def _write(self, slot: Slot, text: Text, within: Sequence[tuple[Slot, Text | None]]) -> str:
         """Write a paragraph, with those that are within it."""
@@ -197,8 +197,8 @@ class _Part(Document):
             new[mark] = mark.raw.replace(old, self._render(start, end, inner))
         return slot.write(
             tuple(
-                Mark(new[part], part.kind) if isinstance(part, Mark) and part in new else part
-                for part in text
+                Mark(new[item], item.kind) if isinstance(item, Mark) and item in new else item
+                for item in text
             )
         )
 
@@ -216,7 +216,7 @@ def read_archive(
     manifest = "META-INF/manifest.xml"
     if manifest in archive.names and b"encryption-data" in archive.read(manifest):
         raise UserError("the document is encrypted: save it without a password first")
-    parts: dict[str, tuple[Document, Encoding]] = {}
+    members: dict[str, tuple[Document, Encoding]] = {}
     for name in filter(is_part, archive.names):
         try:
             text, encoding = encodings.decode(
@@ -227,8 +227,8 @@ def read_archive(
             slots = sorted(read(parse(text)), key=lambda slot: (slot.start, -slot.end))
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
-        parts[name] = _Part(text, slots), encoding
-    return File(parts, archive.replace)
+        members[name] = _Part(text, slots), encoding
+    return File(members, archive.replace)
 
 
 def read_odt(content: bytes, _languages: Languages) -> File:
@@ -236,8 +236,8 @@ def read_odt(content: bytes, _languages: Languages) -> File:
 
     Deleted text and fields stay as they are.
     """
-    parts = {"content.xml", "styles.xml"}
-    return read_archive(content, "content.xml".__eq__, parts.__contains__, _odt_slots)
+    names = {"content.xml", "styles.xml"}
+    return read_archive(content, "content.xml".__eq__, names.__contains__, _odt_slots)
 
 
 def _odt_slots(root: Element) -> Iterator[Slot]:
@@ -253,9 +253,9 @@ def _odt_slots(root: Element) -> Iterator[Slot]:
 def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
     if element.name in ("text:span", "text:a", "text:meta"):
         return "around"
-    if found := _ODT_RANGE.fullmatch(element.name):
+    if match := _ODT_RANGE.fullmatch(element.name):
         key = element.get("text:name") or element.get("text:change-id")
-        return ("open" if found[2] == "start" else "close"), (found[1], key)
+        return ("open" if match[2] == "start" else "close"), (match[1], key)
     kind: Literal["alone", "word"] = "alone" if _ODT_ALONE.fullmatch(element.name) else "word"
     if any(x.name in ("text:p", "text:h") for x in element.walk()):
         holes.append((Mark(element.raw, kind), element.start, element.end))
@@ -295,10 +295,10 @@ def read_docx(content: bytes, _languages: Languages) -> File:
 
 
 def _docx_slots(root: Element) -> Iterator[Slot]:
-    found = _WORD.search(root.tag) or _DRAWING.search(root.tag)
-    prefix = f"{found[1]}:" if found else "w:"
+    is_text = _WORD.search(root.tag) or _DRAWING.search(root.tag)
+    prefix = f"{is_text[1]}:" if is_text else "w:"
     # Drawings don't know the attribute.
-    space = "" if found and found.re is _DRAWING else ' xml:space="preserve"'
+    space = "" if is_text and is_text.re is _DRAWING else ' xml:space="preserve"'
     for element in root.walk():
         if element.name == f"{prefix}p" and (slot := _Word(prefix, space, element).slot()):
             yield slot
@@ -347,16 +347,16 @@ class _Word:
         items = self._join_fields(self._read(paragraph))
         cursors = {
             i
-            for i, (one, other) in enumerate(pairwise(items))
-            if one.is_cursor and other.role == ("close", one.role[1])
+            for i, (one, following) in enumerate(pairwise(items))
+            if one.is_cursor and following.role == ("close", one.role[1])
         }
         items = [x for i, x in enumerate(items) if not cursors & {i - 1, i}]
-        kept = [i for i, item in enumerate(items) if not item.is_loose]
-        self._items = items[kept[0] : kept[-1] + 1] if kept else []
+        fixed = [i for i, item in enumerate(items) if not item.is_loose]
+        self._items = items[fixed[0] : fixed[-1] + 1] if fixed else []
         sizes: Counter[str] = Counter()
         for item in self._items:
             sizes[item.format] += len(item.part) if isinstance(item.part, str) else 0
-        self._base = sizes.most_common(1)[0][0] if kept else ""
+        self._base = sizes.most_common(1)[0][0] if fixed else ""
         self._heads: dict[str, tuple[str, str]] = {}  # of marks: what to write, and the formatting
 
     def slot(self) -> Slot | None:
@@ -379,9 +379,9 @@ class _Word:
                 yield _Item(start, child.start, inner.inside, ("open", None))
                 yield from self._read(inner)
                 yield _Item(close, inner.close, child.end, ("close", None))
-            elif found := _RANGE.fullmatch(local):
-                key = (found[1], child.get(f"{self._prefix}id"))
-                role: Role = ("open" if found[2] == "Start" else "close", key)
+            elif match := _RANGE.fullmatch(local):
+                key = (match[1], child.get(f"{self._prefix}id"))
+                role: Role = ("open" if match[2] == "Start" else "close", key)
                 yield _Item(Mark(child.raw), child.start, child.end, role)
             elif local != "pPr" and local not in _STALE:
                 kind: Kind = "word" if local == "fldSimple" else "alone"
@@ -422,14 +422,14 @@ class _Word:
     def _join_fields(self, items: Iterable[_Item]) -> list[_Item]:
         """Make a word of each field, or a pair of marks around the text of a link."""
         joined: list[_Item] = []
-        begun: list[int] = []  # where fields begin
+        starts: list[int] = []  # where fields begin
         for item in items:
             if item.field == "begin":
-                begun.append(len(joined))
+                starts.append(len(joined))
             joined.append(item)
-            if item.field == "end" and begun:
-                start = begun.pop()
-                if len(begun) > _MAX_FIELDS:
+            if item.field == "end" and starts:
+                start = starts.pop()
+                if len(starts) > _MAX_FIELDS:
                     continue
                 depths = list(accumulate(x.depth for x in joined[start:]))
                 if min(depths) == depths[-1] == 0:
@@ -450,14 +450,14 @@ class _Word:
 
     def _parts(self) -> list[tuple[str | Mark, Role]]:
         """Put marks around text of other formatting than most of the paragraph has."""
-        parts: list[tuple[str | Mark, Role]] = []
+        pairs: list[tuple[str | Mark, Role]] = []
         items = self._items
         i = 0
         while i < len(items):
             first = items[i]
             i += 1
             if isinstance(first.part, Mark):
-                parts.append((first.part, first.role))
+                pairs.append((first.part, first.role))
                 continue
             text = first.part
             while i < len(items) and isinstance(part := items[i].part, str):
@@ -466,36 +466,36 @@ class _Word:
                 text += part
                 i += 1
             if first.format == self._base:
-                parts.append((text, "alone"))
+                pairs.append((text, "alone"))
                 continue
             # A link and the formatting of all of its text are one pair of marks.
             head, tail = "", ""
-            if parts and parts[-1][1] == ("open", None) and i < len(items) and items[i].depth < 0:
-                head, tail = (write_text((part,)) for part in (parts.pop()[0], items[i].part))
+            if pairs and pairs[-1][1] == ("open", None) and i < len(items) and items[i].depth < 0:
+                head, tail = (write_text((part,)) for part in (pairs.pop()[0], items[i].part))
                 i += 1
             start = f"{head}{self._run}{first.format}"
             self._heads[start] = head, first.format
-            parts.append((Mark(start), ("open", None)))
-            parts.append((text, "alone"))
-            parts.append((Mark(f"{self._run_end}{tail}"), ("close", None)))
-        return parts
+            pairs.append((Mark(start), ("open", None)))
+            pairs.append((text, "alone"))
+            pairs.append((Mark(f"{self._run_end}{tail}"), ("close", None)))
+        return pairs
 
     def _write(self, translation: Text) -> str:
         """Write each string as a run of its own, in the formatting of the marks around it."""
         written = []
         formats = [self._base]
-        for part in translation:
-            if isinstance(part, str):
-                if part:
-                    text = f"{self._text}{escape(part)}</{self._prefix}t>"
+        for item in translation:
+            if isinstance(item, str):
+                if item:
+                    text = f"{self._text}{escape(item)}</{self._prefix}t>"
                     written.append(f"{self._run}{formats[-1]}{text}{self._run_end}")
-            elif part.kind == "open":
-                head, formatting = self._heads.get(part.raw, (part.raw, formats[-1]))
+            elif item.kind == "open":
+                head, formatting = self._heads.get(item.raw, (item.raw, formats[-1]))
                 written.append(head)
                 formats.append(formatting)
-            elif part.kind == "close":
-                written.append(part.raw.removeprefix(self._run_end))
+            elif item.kind == "close":
+                written.append(item.raw.removeprefix(self._run_end))
                 formats.pop()
             else:
-                written.append(part.raw)
+                written.append(item.raw)
         return "".join(written)

@@ -98,11 +98,11 @@ def combine(syntaxes: Sequence[Syntax]) -> Syntax:
     """Read a message by several rules at once."""
     if len(syntaxes) < 2:
         return syntaxes[0] if syntaxes else PLAIN
-    one, other = syntaxes[0], combine(syntaxes[1:])
+    first, rest = syntaxes[0], combine(syntaxes[1:])
     return Syntax(
-        f"{one.arguments}|{other.arguments}",
-        lambda text: one.escape(other.escape(text)),
-        {**one.characters, **other.characters},
+        f"{first.arguments}|{rest.arguments}",
+        lambda text: first.escape(rest.escape(text)),
+        {**first.characters, **rest.characters},
     )
 
 
@@ -248,45 +248,45 @@ class _Branches(Found):
 
 def find_placeholders(text: Text) -> Text:
     """Make marks of what stands in the strings of a text for something else."""
-    parts: list[str | Mark] = []
+    items: list[str | Mark] = []
     opened: list[tuple[int, str, str]] = []  # open marks: where they are, names, and themselves
-    for part in _find_branches(text):
-        if isinstance(part, Mark):
-            parts.append(part)
-            if part.kind == "open":
-                opened.append((len(parts), "", ""))
-            while part.kind == "close" and opened and opened.pop()[1]:
+    for item in _find_branches(text):
+        if isinstance(item, Mark):
+            items.append(item)
+            if item.kind == "open":
+                opened.append((len(items), "", ""))
+            while item.kind == "close" and opened and opened.pop()[1]:
                 pass
             continue
-        done = 0
-        for found in _FOUND.finditer(part):
-            raw = found[0]
-            parts.append(part[done : found.start()])
-            done = found.end()
-            name = found["name"] or found["phrase"]
-            kind: Kind = "word" if found["word"] else "alone"
+        end = 0
+        for match in _FOUND.finditer(item):
+            raw = match[0]
+            items.append(item[end : match.start()])
+            end = match.end()
+            name = match["name"] or match["phrase"]
+            kind: Kind = "word" if match["word"] else "alone"
             if name and (raw.startswith("</") or raw.endswith("}")):
                 if opened and opened[-1][1] == name:
                     start, _, opening = opened.pop()
-                    parts[start] = Found(opening, "open")
+                    items[start] = Found(opening, "open")
                     kind = "close"
             elif name and not UNPAIRED.match(raw):
-                opened.append((len(parts), name, raw))
-            parts.append(Found(raw, kind))
-        parts.append(part[done:])
-    return tuple(filter(None, parts))
+                opened.append((len(items), name, raw))
+            items.append(Found(raw, kind))
+        items.append(item[end:])
+    return tuple(filter(None, items))
 
 
 def _find_branches(text: Text) -> Iterator[str | Mark]:
     """Make marks of what stands around the branches of ICU's plurals, and of `#` in them."""
-    message = "".join(part if isinstance(part, str) else "\0" for part in text)
+    message = "".join(item if isinstance(item, str) else "\0" for item in text)
     texts = find_icu_texts(message) if is_icu(message) else []
     spans = pairwise([0, *chain(*texts), len(message)])
     between = [message[start:end] for start, end in islice(spans, 0, None, 2)]
     if not texts or "\0" in "".join(between):
         yield from text
         return
-    marks = (part for part in text if isinstance(part, Mark))
+    marks = (item for item in text if isinstance(item, Mark))
     for before, (start, end) in zip(between, [*texts, (0, 0)], strict=True):
         if before:
             yield _Branches(before)
@@ -297,28 +297,28 @@ def _find_branches(text: Text) -> Iterator[str | Mark]:
                 yield Found(piece, "word") if re.fullmatch(HASH, piece) else piece
 
 
-def as_strings(parts: Iterable[str | Mark]) -> Text:
+def as_strings(items: Iterable[str | Mark]) -> Text:
     """Make strings again of what was found, as the reader knows them."""
-    return join_strings(part.raw if isinstance(part, Found) else part for part in parts)
+    return join_strings(item.raw if isinstance(item, Found) else item for item in items)
 
 
-def is_unnumbered(part: str | Mark) -> bool:
+def is_unnumbered(item: str | Mark) -> bool:
     """Tell whether it is a placeholder whose order has a meaning, such as `%s` and `{}`."""
-    if not isinstance(part, Mark) or _NAMED.fullmatch(part.raw):
+    if not isinstance(item, Mark) or _NAMED.fullmatch(item.raw):
         return False
-    return part.kind == "word" and bool(_UNNUMBERED.search(part.raw))
+    return item.kind == "word" and bool(_UNNUMBERED.search(item.raw))
 
 
 def in_order(text: Text, source: Text) -> Text:
     """Put placeholders whose order has a meaning into that of the source."""
     waiting = filter(is_unnumbered, source)
-    return tuple(next(waiting) if is_unnumbered(part) else part for part in text)
+    return tuple(next(waiting) if is_unnumbered(item) else item for item in text)
 
 
 def read_by_programs(text: Text) -> list[str]:
     """List the placeholders that a program would find, such as `%s` and `{name}`."""
-    parts = find_placeholders(as_strings(text))
-    raws = (part.raw for part in parts if isinstance(part, Found) and part.kind == "word")
+    items = find_placeholders(as_strings(text))
+    raws = (item.raw for item in items if isinstance(item, Found) and item.kind == "word")
     return sorted(raw for raw in raws if "%" in raw or "{" in raw)
 
 
@@ -326,11 +326,11 @@ def without_new_quotes(text: Text, source: Text) -> Text:
     """Write an apostrophe before `{name}` so that it quotes no brace for ICU: `d’{name}`."""
     if any(_is_quoted(*pair) for pair in pairwise(source)):
         return text
-    parts = list(text)
+    items = list(text)
     for i, (before, mark) in enumerate(pairwise(text)):
         if isinstance(before, str) and _is_quoted(before, mark):
-            parts[i] = f"{before[:-1]}\u2019"
-    return tuple(parts)
+            items[i] = f"{before[:-1]}\u2019"
+    return tuple(items)
 
 
 def _is_quoted(before: str | Mark, mark: str | Mark) -> bool:
@@ -345,31 +345,31 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
     and words that only tags part: `<a>Home</a><a>News</a>`.
     """
     ends = r"[\r\n\t|]|;;" if _PLURAL.search(write_text(text)) else r"[\r\n\t]|;;"
-    parts: list[str | Mark] = []
+    items: list[str | Mark] = []
     depth = 0
     last, cut = "", 0  # the string before closing and opening marks, and where the latter begin
-    for part in text:
-        if isinstance(part, Mark):
-            closed = bool(parts) and isinstance(parts[-1], Mark) and parts[-1].kind == "close"
-            if depth == 0 and closed and part.kind == "open":
-                cut = len(parts)
-            elif part.kind in ("alone", "word"):
+    for item in text:
+        if isinstance(item, Mark):
+            closed = bool(items) and isinstance(items[-1], Mark) and items[-1].kind == "close"
+            if depth == 0 and closed and item.kind == "open":
+                cut = len(items)
+            elif item.kind in ("alone", "word"):
                 last = ""
-            depth += {"open": 1, "close": -1}.get(part.kind, 0)
+            depth += {"open": 1, "close": -1}.get(item.kind, 0)
         else:
-            if cut and are_words(last, part):
-                yield tuple(parts[:cut])
-                del parts[:cut]
-            last, cut = part, 0
-        pieces = [part] if isinstance(part, Mark) else re.split(f"((?:{ends})+)", part)
+            if cut and are_words(last, item):
+                yield tuple(items[:cut])
+                del items[:cut]
+            last, cut = item, 0
+        pieces = [item] if isinstance(item, Mark) else re.split(f"((?:{ends})+)", item)
         for piece in pieces:
             if _is_end(piece, ends):
-                yield tuple(parts)
+                yield tuple(items)
                 yield piece
-                parts, last, cut = [], "", 0
+                items, last, cut = [], "", 0
             elif piece:
-                parts.append(piece)
-    yield tuple(parts)
+                items.append(piece)
+    yield tuple(items)
 
 
 def _is_end(piece: str | Mark, ends: str) -> bool:
@@ -399,8 +399,8 @@ def is_language(text: Text) -> bool:
     What has letters beyond ASCII is a word, and a single letter is neither.
     """
     strings = (
-        part if isinstance(part, str) else "0" if part.kind == "word" else " "
-        for part in find_placeholders(text)
+        item if isinstance(item, str) else "0" if item.kind == "word" else " "
+        for item in find_placeholders(text)
     )
     words = code = 0
     for token in "".join(strings).split():

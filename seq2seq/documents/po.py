@@ -79,7 +79,7 @@ def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     slots: list[Slot] = []
     targets = [key for key in entry.fields if key.startswith("msgstr")]
     flagged = [_SYNTAXES.get(flag) for flag in entry.flags]
-    syntax = combine([one for one in (PRINTF, BRACES, JAVA) if one in flagged])
+    syntax = combine([candidate for candidate in (PRINTF, BRACES, JAVA) if candidate in flagged])
     singular = entry.fields["msgid"].value
     plural = entry.fields["msgid_plural"].value if "msgid_plural" in entry.fields else singular
     # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.
@@ -98,7 +98,7 @@ def _fill(
     content: str, entry: _Entry, target: _Field, message: str, syntax: Syntax, flag: bool
 ) -> list[Slot]:
     """Make slots of the lines of a message: the first has the place, and others follow it."""
-    found = find_texts(message, syntax)
+    slots = find_texts(message, syntax)
     line_end = LINE_END.search(content, entry.fields["msgid"].end)
     assert line_end  # `msgstr` is in another line
     newline = line_end[0]
@@ -106,28 +106,28 @@ def _fill(
     indent = keyword[: len(keyword) - len(keyword.lstrip())]
     head, before = "", target.start
     if flag and "fuzzy" not in entry.flags:
-        before = min(one.head for one in entry.fields.values())
+        before = min(fields.head for fields in entry.fields.values())
         head = f"{indent}#, fuzzy{newline}"
         if entry.flags_at >= 0:
             before, head = entry.flags_at, " fuzzy,"
         head += content[before : target.start]
     # Each text is written with what stands in the message before it, from the start of its line.
-    cuts = [0, *(message.rfind("\n", 0, slot.start) + 1 for slot in found[1:]), len(message)]
+    cuts = [0, *(message.rfind("\n", 0, slot.start) + 1 for slot in slots[1:]), len(message)]
 
     def fill(index: int) -> Slot:
-        slot = found[index]
+        slot = slots[index]
         start, stop = cuts[index : index + 2]
 
         def write(text: Text) -> str:
             line = message[start : slot.start] + slot.write(text) + message[slot.end : stop]
-            one = f'"{line.translate(_ESCAPES)}"'
-            if len(found) == 1 and "\n" not in line[:-1] and len(keyword + one) <= _WIDTH:
-                return head + one
+            fields = f'"{line.translate(_ESCAPES)}"'
+            if len(slots) == 1 and "\n" not in line[:-1] and len(keyword + fields) <= _WIDTH:
+                return head + fields
             return f"{newline}{indent}".join(["" if index else f'{head}""', *_wrap(line)])
 
         return Slot(slot.text, target.end if index else before, target.end, write)
 
-    return [fill(index) for index in range(len(found))]
+    return [fill(index) for index in range(len(slots))]
 
 
 def _wrap(text: str) -> list[str]:

@@ -110,19 +110,19 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
     last: Atom | None = None  # the atom before it, if there are no words in between
     within = [root := Pair("", 0)]
     opened: list[tuple[int, str]] = []  # where the mark that opens a pair is, and `blank` there
-    for index, part in enumerate(text):
-        if isinstance(part, str):
-            words = part.strip()
-            blank += part[: len(part) - len(part.lstrip())]
+    for index, item in enumerate(text):
+        if isinstance(item, str):
+            words = item.strip()
+            blank += item[: len(item) - len(item.lstrip())]
             space = space or blank
             if blank and last:
                 last.space_after = _one_space(blank)
             if not words:
                 continue
-        elif index in pairs and part.kind == "open":
+        elif index in pairs and item.kind == "open":
             before = text[index - 1]
             hidden = hidden or (isinstance(before, Mark) and before.kind == "close")
-            within[-1].items.append(pair := Pair(part, len(line)))
+            within[-1].items.append(pair := Pair(item, len(line)))
             within.append(pair)
             opened.append((index, blank))
             continue
@@ -131,7 +131,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             # A number that touches a word is no part of it: `word<sup>1</sup>`.
             if line[pair.start :].isdigit() and _ends_word(line[pair.start - 1 : pair.start]):
                 line = line[: pair.start]
-            pair.end, pair.after = len(line), part
+            pair.end, pair.after = len(line), item
             hidden = hidden or line[-1:] in STOPS
             if pair.start == pair.end:
                 last = Atom(text[start : index + 1], "", pair.start, pair.end, _one_space(before))
@@ -139,7 +139,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
                 blank, hidden = "", True
             continue
         else:
-            words = next(waiting, "") if part.kind == "word" else ""
+            words = next(waiting, "") if item.kind == "word" else ""
         if not line and not last:
             root.before = blank
         if words:
@@ -150,11 +150,11 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             line += space + words
             space = ""
         hidden = not words
-        if isinstance(part, str):
-            last, blank = None, part[len(part.rstrip()) :]
+        if isinstance(item, str):
+            last, blank = None, item[len(item.rstrip()) :]
             space = blank
         else:
-            last = Atom((part,), words, len(line) - len(words), len(line), _one_space(blank))
+            last = Atom((item,), words, len(line) - len(words), len(line), _one_space(blank))
             within[-1].items.append(last)
             blank = ""
     root.end, root.after = len(line), blank
@@ -170,10 +170,10 @@ def _find_pairs(text: Text) -> set[int]:
     """Return where the marks of pairs are that are not too deep."""
     pairs: set[int] = set()
     opened: list[int] = []
-    for index, part in enumerate(text):
-        if isinstance(part, Mark) and part.kind == "open":
+    for index, item in enumerate(text):
+        if isinstance(item, Mark) and item.kind == "open":
             opened.append(index)
-        elif isinstance(part, Mark) and part.kind == "close" and opened:
+        elif isinstance(item, Mark) and item.kind == "close" and opened:
             start = opened.pop()
             pairs |= {start, index} if len(opened) < _MAX_DEPTH else set()
     return pairs
@@ -220,16 +220,18 @@ class _Writer:
         # Stand-ins are units, too; they are not written, but the words that they stand for.
         self.units: list[Span] = []
         self.unit_of: dict[Atom, int] = {}
-        found = [(target.find(atom.stand_in), atom) for atom in shown.stand_ins]
-        done = 0
-        for start, atom in sorted((one for one in found if one[0] >= 0), key=lambda one: one[0]):
-            self.units += (match.span() for match in unit.finditer(target, done, start))
-            done = start + len(atom.stand_in)
+        places = [(target.find(atom.stand_in), atom) for atom in shown.stand_ins]
+        end = 0
+        for start, atom in sorted(
+            (span for span in places if span[0] >= 0), key=lambda span: span[0]
+        ):
+            self.units += (match.span() for match in unit.finditer(target, end, start))
+            end = start + len(atom.stand_in)
             self.unit_of[atom] = len(self.units)
-            self.units.append((start, done))
-        self.units += (match.span() for match in unit.finditer(target, done))
+            self.units.append((start, end))
+        self.units += (match.span() for match in unit.finditer(target, end))
         between = pairwise([(0, 0), *self.units, (len(target), 0)])
-        self.gaps = [target[one[1] : other[0]] for one, other in between]
+        self.gaps = [target[span[1] : following[0]] for span, following in between]
         self.gaps[0] = self.gaps[-1] = " "
         self.hidden = set(self.unit_of.values())
         self.origins = self._find_origins(links)
@@ -267,50 +269,56 @@ class _Writer:
             if unit not in self.hidden:
                 self._write_token(unit, (self.target[slice(*self.units[unit])],))
 
-    def _write_token(self, token: int | Atom, parts: Text) -> None:
-        self.parts += [self._space(self.last, token), *self.opening, *parts]
+    def _write_token(self, token: int | Atom, items: Text) -> None:
+        self.parts += [self._space(self.last, token), *self.opening, *items]
         self.opening, self.last = [], token
 
-    def _space(self, one: int | Atom | None, other: int | Atom) -> str:
+    def _space(self, left_item: int | Atom | None, right_item: int | Atom) -> str:
         """Return what is between two of what is written: for units, what the translation has."""
-        if one is None:
+        if left_item is None:
             return ""
-        if isinstance(one, Atom):
-            if isinstance(other, Atom):
+        if isinstance(left_item, Atom):
+            if isinstance(right_item, Atom):
                 # Two words do not become one: `a`/`b` in Markdown must not end as `a``b`.
-                parted = one.kind == other.kind == "word" and one.end != other.start
-                return one.space_after or other.space_before or " " * parted
-            neighbour, gap = self._first(other), self.gaps[other]
-            asked, known = one.space_after, self.line[one.end : one.end + 2].strip()[:1]
-        elif isinstance(other, Atom):
-            neighbour, gap = self.target[self.units[one][1] - 1], self.gaps[one + 1]
-            before = self.line[max(0, other.start - 2) : other.start]
-            asked, known = other.space_before, before.strip()[-1:]
+                parted = (
+                    left_item.kind == right_item.kind == "word"
+                    and left_item.end != right_item.start
+                )
+                return left_item.space_after or right_item.space_before or " " * parted
+            neighbour, gap = self._first(right_item), self.gaps[right_item]
+            space, character = (
+                left_item.space_after,
+                self.line[left_item.end : left_item.end + 2].strip()[:1],
+            )
+        elif isinstance(right_item, Atom):
+            neighbour, gap = self.target[self.units[left_item][1] - 1], self.gaps[left_item + 1]
+            before = self.line[max(0, right_item.start - 2) : right_item.start]
+            space, character = right_item.space_before, before.strip()[-1:]
         else:
-            return self.gaps[other] or self.gaps[one + 1]
+            return self.gaps[right_item] or self.gaps[left_item + 1]
         # As in the source, but a mark that touched a sign there does not touch a word here.
-        if neighbour == known:
-            return asked
+        if neighbour == character:
+            return space
         is_word = neighbour.isalnum() and not re.match(f"[{UNSPACED}]", neighbour)
-        if asked:
-            return asked * (is_word or bool(gap))
-        return " " * (is_word and not known.isalnum())
+        if space:
+            return space * (is_word or bool(gap))
+        return " " * (is_word and not character.isalnum())
 
     def _arrange(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
         """Find where the items of a pair go, if its own units are from `low` to `high`.
 
         Return (start, end, item), sorted. Only pairs, and words at their stand-ins, have ends.
         """
-        found: list[tuple[int, int, Pair | Atom]] = []
-        part = replace(pair, items=[])  # what is between two halves of other pairs
+        places: list[tuple[int, int, Pair | Atom]] = []
+        half = replace(pair, items=[])  # what is between two halves of other pairs
         for item in pair.items:
             if isinstance(item, Atom) and item.kind == "half":
                 place = self._find_place(item, pair, low, high)
-                found += [*self._arrange_part(part, low, place), (place, place, item)]
-                low, part = place, replace(pair, items=[])
+                places += [*self._arrange_part(half, low, place), (place, place, item)]
+                low, half = place, replace(pair, items=[])
             else:
-                part.items.append(item)
-        return found + self._arrange_part(part, low, high)
+                half.items.append(item)
+        return places + self._arrange_part(half, low, high)
 
     def _arrange_part(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
         spans = self._find_spans(pair, low, high)
@@ -321,22 +329,22 @@ class _Writer:
             for start, end in spans.values()
             for place in range(start + 1, end)
         }
-        found: list[tuple[int, int, Pair | Atom]] = []
+        places: list[tuple[int, int, Pair | Atom]] = []
         last = low
         for item in pair.items:
             if isinstance(item, Pair) and item in spans:
-                found.append((*spans[item], item))
+                places.append((*spans[item], item))
                 continue
             unit = self.unit_of.get(item, -1) if isinstance(item, Atom) else -1
             if low <= unit < high and unit not in taken:
-                found.append((unit, unit + 1, item))
+                places.append((unit, unit + 1, item))
                 continue
             place = self._find_place(item, pair, low, high)
             place = ends.get(place, place)
             if isinstance(item, Atom) and item.kind != "word":
                 place = last = max(last, place)
-            found.append((place, place, item))
-        return sorted(found, key=lambda one: one[:2])
+            places.append((place, place, item))
+        return sorted(places, key=lambda entry: entry[:2])
 
     def _find_spans(self, pair: Pair, low: int, high: int) -> dict[Pair, Span]:
         """Find the units that each pair in a pair goes around.
@@ -344,27 +352,27 @@ class _Writer:
         If there are none, it is left out.
         """
         pairs = [item for item in pair.items if isinstance(item, Pair)]
-        for one in pairs:
-            if pair.has_at_edge(one):
-                return {one: (low, high)}
+        for inner in pairs:
+            if pair.has_at_edge(inner):
+                return {inner: (low, high)}
         spans = self._find_rows(pairs, low, high)
         taken = {unit for span in spans.values() for unit in range(*span)} | self.hidden
-        for one in pairs:
+        for inner in pairs:
             # Without a unit that comes from its text, it goes around a word near its place.
-            if one not in spans:
-                place = self._find_place(one, pair, low, high)
+            if inner not in spans:
+                place = self._find_place(inner, pair, low, high)
                 near = range(max(low, place - _NEAR), min(high, place + _NEAR))
                 words = [u for u in near if u not in taken and self._first(u).isalnum()]
                 if not words:
                     continue
                 word = min(words, key=lambda word: abs(word - place))
-                spans[one] = word, word + 1
+                spans[inner] = word, word + 1
                 taken.add(word)
             # If its text ends with a stop, a stop that follows belongs to it.
-            start, end = spans[one]
-            stops = self.line[one.start : one.end].rstrip()[-1:] in STOPS
+            start, end = spans[inner]
+            stops = self.line[inner.start : inner.end].rstrip()[-1:] in STOPS
             if stops and end < high and end not in taken and self._first(end) in STOPS:
-                spans[one] = start, end + 1
+                spans[inner] = start, end + 1
                 taken.add(end)
         return spans
 
@@ -373,23 +381,23 @@ class _Writer:
 
         A unit from the text around the pairs counts -1, and one of another pair ends a run.
         """
-        starts = [one.start for one in pairs]
+        starts = [candidate.start for candidate in pairs]
         spans: dict[Pair, Span] = {}
         most: Counter[Pair] = Counter()
         current: Pair | None = None
         start = value = 0
         for unit in range(low, high):
             origin = self.origins[unit]
-            found = bisect_right(starts, origin) - 1
-            if found < 0 or origin > pairs[found].end:
+            index = bisect_right(starts, origin) - 1
+            if index < 0 or origin > pairs[index].end:
                 value -= origin >= 0
                 continue
-            one = pairs[found]
-            if one is not current or value <= 0:
-                current, start, value = one, unit, 0
+            candidate = pairs[index]
+            if candidate is not current or value <= 0:
+                current, start, value = candidate, unit, 0
             value += 1
-            if value > most[one]:
-                most[one], spans[one] = value, (start, unit + 1)
+            if value > most[candidate]:
+                most[candidate], spans[candidate] = value, (start, unit + 1)
         return spans
 
     def _find_place(self, item: Pair | Atom, pair: Pair, low: int, high: int) -> int:

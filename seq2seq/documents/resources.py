@@ -77,9 +77,9 @@ def _android_slots(element: Element) -> Iterator[Slot]:
     yield Slot(text, span.start, span.end, write)
 
 
-def _divide(text: Text, parts: Callable[[str], Iterable[str | Mark]]) -> Text:
+def _divide(text: Text, split: Callable[[str], Iterable[str | Mark]]) -> Text:
     """Put parts in place of each string of a text."""
-    each = ([piece] if isinstance(piece, Mark) else parts(piece) for piece in text)
+    each = ([piece] if isinstance(piece, Mark) else split(piece) for piece in text)
     return join_strings(chain.from_iterable(each))
 
 
@@ -90,12 +90,12 @@ def _android_role(element: Element) -> Role:
 def _android_parts(raw: str, cdata: bool) -> list[str | Mark]:
     r"""Take the escapes away; `\n` and `\t` become marks. In CDATA, quotation marks are text."""
 
-    def read(found: re.Match[str]) -> Piece:
-        if found[2] in ("n", "t"):
-            return Piece(*found.span(), Mark(found[0]))
-        if found[1]:
-            return Piece(*found.span(), decode_utf_16(found[1]))
-        return Piece(*found.span(), found[2] or ('"' if cdata else ""))
+    def read(match: re.Match[str]) -> Piece:
+        if match[2] in ("n", "t"):
+            return Piece(*match.span(), Mark(match[0]))
+        if match[1]:
+            return Piece(*match.span(), decode_utf_16(match[1]))
+        return Piece(*match.span(), match[2] or ('"' if cdata else ""))
 
     return [piece.value for piece in read_pieces(raw, 0, len(raw), _ANDROID_ESCAPE, read)]
 
@@ -152,8 +152,8 @@ def read_stringsdict(content: str, _languages: Languages) -> Document:
     slots = []
     for holder in (x for x in root.walk() if x.name == "dict"):
         for key, value in pairwise(holder.children):
-            known = key.name == "key" and key.content[key.inside : key.close] in _RULES
-            if value.name == "string" and not known and (span := read_span(value, _qt_role)):
+            is_rule = key.name == "key" and key.content[key.inside : key.close] in _RULES
+            if value.name == "string" and not is_rule and (span := read_span(value, _qt_role)):
                 slots.append(Slot(span.text, span.start, span.end, span.write))
     slots.sort(key=lambda slot: slot.start)
     return Document(content, slots)
@@ -201,16 +201,16 @@ def read_properties(content: str, languages: Languages) -> Document:
 
     Values with `{0}` are read as Java's MessageFormat unless the apostrophes in them say otherwise.
     """
-    found = [match for match in _PROPERTY.finditer(content) if match[1] is not None]
-    for match in found:
+    matches = [match for match in _PROPERTY.finditer(content) if match[1] is not None]
+    for match in matches:
         if wrong := re.search(r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})", match[0]):
             at = match.start() + wrong.end()
             raise _refusal(content, at, "\\u needs four hexadecimal digits")
-    values = [unescape(match[3], _JAVA_ESCAPE, _java_character) for match in found]
+    values = [unescape(match[3], _JAVA_ESCAPE, _java_character) for match in matches]
     quotes = "".join(value for value, _ in values if re.search(r"\{\d", value))
     format_doubles = "''" in quotes or "'" not in quotes
     slots: list[Slot] = []
-    for match, (value, offsets) in zip(found, values, strict=True):
+    for match, (value, offsets) in zip(matches, values, strict=True):
         syntax = JAVA if format_doubles and re.search(r"\{\d|''", value) else PLAIN
         texts = only_language(find_texts(value, syntax))
         slots += quoted(content, match.start(3), texts, offsets, _quote_java)
@@ -235,8 +235,8 @@ def read_strings(content: str, languages: Languages) -> Document:
         if value and value[1]:
             text, offsets = unescape(value[1], _APPLE_ESCAPE, _apple_character)
             syntax = APPLE if re.search(APPLE.arguments, text) else PLAIN
-            found = only_language(find_texts(text, syntax))
-            slots += quoted(content, value.start(1), found, offsets, _quote_apple)
+            slots_of_value = only_language(find_texts(text, syntax))
+            slots += quoted(content, value.start(1), slots_of_value, offsets, _quote_apple)
         statement = []
     if statement:
         raise _refusal(content, statement[0].start(), "no semicolon after the value")

@@ -42,7 +42,7 @@ def tag_piece(start: int, end: int, raw: str) -> Piece:
 def split_at(pattern: re.Pattern[str], content: str, start: int = 0) -> list[tuple[int, int]]:
     """Return where the parts of a file begin and end that are between matches of a pattern."""
     spans = [(0, start), *(match.span() for match in pattern.finditer(content, start))]
-    return [(one[1], other[0]) for one, other in pairwise([*spans, (len(content), 0)])]
+    return [(span[1], following[0]) for span, following in pairwise([*spans, (len(content), 0)])]
 
 
 def read_pieces(
@@ -53,14 +53,14 @@ def read_pieces(
     read: Callable[[re.Match[str]], Piece],
 ) -> list[Piece]:
     """Split a part of a file at the tokens of its format; what is between them is text."""
-    pieces, done = [], start
+    pieces, end_before = [], start
     for match in token.finditer(content, start, end):
-        if match.start() > done:
-            pieces.append(Piece(done, match.start(), content[done : match.start()]))
+        if match.start() > end_before:
+            pieces.append(Piece(end_before, match.start(), content[end_before : match.start()]))
         pieces.append(read(match))
-        done = match.end()
-    if end > done:
-        pieces.append(Piece(done, end, content[done:end]))
+        end_before = match.end()
+    if end > end_before:
+        pieces.append(Piece(end_before, end, content[end_before:end]))
     return pieces
 
 
@@ -85,7 +85,7 @@ def in_place(
         pieces[index] = piece._replace(value=Mark(piece.value.raw, "half"))
     pieces = _trim(pieces, pairs, outside)
     source = join_strings(piece.value for piece in pieces)
-    words = "".join(part for part in source if isinstance(part, str))
+    words = "".join(item for item in source if isinstance(item, str))
     if not any(map(str.isalpha, words)) or _NO_TEXT.search(words):
         return []
     start, end = pieces[0].start, pieces[-1].end
@@ -111,9 +111,9 @@ def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
     A line begins with what the pattern `first` matches.
     """
     text = tuple(
-        part if isinstance(part, Mark) else re.sub("[ \t]+", " ", one_line(part)) for part in text
+        item if isinstance(item, Mark) else re.sub("[ \t]+", " ", one_line(item)) for item in text
     )
-    visible = "".join(part for part in text if isinstance(part, str))
+    visible = "".join(item for item in text if isinstance(item, str))
     breaks: set[int] = set()
     current: int | None = None
     for word in re.finditer(r"[^ ]+", visible):
@@ -126,7 +126,7 @@ def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
             current = line
     broken = iter(["\n" if at in breaks else char for at, char in enumerate(visible)])
     return tuple(
-        part if isinstance(part, Mark) else "".join(islice(broken, len(part))) for part in text
+        item if isinstance(item, Mark) else "".join(islice(broken, len(item))) for item in text
     )
 
 
@@ -164,14 +164,18 @@ def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> li
             first, last = first + 1, last - 1
         else:
             break
-    kept = pieces[first : last + 1]
-    if kept and isinstance(value := kept[0].value, str) and len(value) == _width(kept[0]):
+    trimmed = pieces[first : last + 1]
+    if trimmed and isinstance(value := trimmed[0].value, str) and len(value) == _width(trimmed[0]):
         bare = value.lstrip(outside)
-        kept[0] = kept[0]._replace(start=kept[0].end - len(bare), value=bare)
-    if kept and isinstance(value := kept[-1].value, str) and len(value) == _width(kept[-1]):
+        trimmed[0] = trimmed[0]._replace(start=trimmed[0].end - len(bare), value=bare)
+    if (
+        trimmed
+        and isinstance(value := trimmed[-1].value, str)
+        and len(value) == _width(trimmed[-1])
+    ):
         bare = value.rstrip(outside)
-        kept[-1] = kept[-1]._replace(end=kept[-1].start + len(bare), value=bare)
-    return kept
+        trimmed[-1] = trimmed[-1]._replace(end=trimmed[-1].start + len(bare), value=bare)
+    return trimmed
 
 
 def _width(piece: Piece) -> int:

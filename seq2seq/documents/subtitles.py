@@ -154,7 +154,7 @@ def _render(text: Text, start: int, end: int, content: str, escape: Callable[[st
     ends = _LINE_END.findall(content, start, end)
     newline, count = ends[0] if ends else "", len(ends) + 1
     lines = break_lines(text, count)
-    return write_text(lines, lambda part: newline.join(map(escape, part.split("\n"))))
+    return write_text(lines, lambda string: newline.join(map(escape, string.split("\n"))))
 
 
 def _escape_srt(text: str, entities: bool) -> str:

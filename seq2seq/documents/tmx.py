@@ -31,13 +31,13 @@ def read_tmx(content: str, languages: Languages) -> Document:
 
 def _variant(unit: Element, language: str) -> Element | None:
     """Return the variant of a unit that is in a language, if it has a segment."""
-    found = [
+    variants = [
         x
         for x in unit.find_all("tuv")
         if x.find("seg") and _language(x) and same_language(_language(x), language)
     ]
-    exact = (x for x in found if _language(x).lower() == language.lower())
-    return next(exact, found[0] if found else None)
+    exact = (x for x in variants if _language(x).lower() == language.lower())
+    return next(exact, variants[0] if variants else None)
 
 
 def _language(variant: Element) -> str:

@@ -37,12 +37,12 @@ class Plan:
         self._layouts: list[list[int | str | Mark]] = []
         for text in texts:
             self._layouts.append([])
-            for part in divide(find_placeholders(text)) if placeholders else [text]:
-                if isinstance(part, str | Mark):
-                    self._layouts[-1].append(part)
+            for item in divide(find_placeholders(text)) if placeholders else [text]:
+                if isinstance(item, str | Mark):
+                    self._layouts[-1].append(item)
                 else:
                     self._layouts[-1].append(len(self._pieces))
-                    self._pieces.append(part)
+                    self._pieces.append(item)
         self._shown = [show(piece, _stand_ins(piece)) for piece in self._pieces]
         self._asked = list(range(len(self._pieces)))
         self.translations = [Translation([])] * len(self._pieces)
@@ -53,7 +53,7 @@ class Plan:
     @property
     def lines(self) -> list[str]:
         """What the model sees."""
-        return [shown.line for shown in self._shown]
+        return [visible.line for visible in self._shown]
 
     def take(self, translations: Sequence[Translation]) -> list[str]:
         """Take the translations of the lines asked for; return lines to be translated again.
@@ -96,12 +96,12 @@ class Plan:
         """Return the translations of the texts, with their marks; what has none stays."""
         waiting = iter(alignments)
         placed = list(self._pieces)
-        for i, shown in enumerate(self._shown):
+        for i, visible in enumerate(self._shown):
             links = _links(next(waiting)) if self._needs_links(i) else []
             target = self._target(i, rank)
-            if target.strip() and target != shown.line:
+            if target.strip() and target != visible.line:
                 source = self._pieces[i]
-                text = without_new_quotes(in_order(place(shown, target, links), source), source)
+                text = without_new_quotes(in_order(place(visible, target, links), source), source)
                 if _has_same(read_by_programs(source), read_by_programs(text)):
                     placed[i] = text
                 else:
@@ -119,15 +119,15 @@ def _has_same(source: list[str], target: list[str]) -> bool:
 
 def _stand_ins(piece: Text) -> Iterator[str]:
     """Choose what is shown for each word, "" for nothing."""
-    text = "".join(part for part in piece if isinstance(part, str))
-    free = [one for one in _STAND_INS if one not in text]
+    text = "".join(item for item in piece if isinstance(item, str))
+    free = [word for word in _STAND_INS if word not in text]
     if any(map(str.isalpha, text)):
         for mark in piece:
             if isinstance(mark, Mark) and mark.kind == "word":
                 is_number = _NUMBER.search(mark.raw)
-                chosen = next((one for one in free if one.isdigit() or not is_number), "")
-                free = [one for one in free if one != chosen]
-                yield chosen
+                stand_in = next((word for word in free if word.isdigit() or not is_number), "")
+                free = [word for word in free if word != stand_in]
+                yield stand_in
 
 
 def _links(alignment: Alignment) -> list[Link]:

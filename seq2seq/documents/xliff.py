@@ -54,10 +54,10 @@ def _name_target(holder: Element, attribute: str, language: str) -> Slot:
     return Slot((), holder.start, holder.inside, lambda _: tag)
 
 
-def same_language(found: str, wanted: str) -> bool:
+def same_language(found: str, other_code: str) -> bool:
     """Whether two codes may stand for one language, whatever country or script they add."""
-    one, other = (re.split("[-_]", code.lower())[0] for code in (found, wanted))
-    return one == other or len(one) != len(other)
+    language, other_language = (re.split("[-_]", code.lower())[0] for code in (found, other_code))
+    return language == other_language or len(language) != len(other_language)
 
 
 def _read_segment(segment: Element) -> list[Slot]:
@@ -107,8 +107,8 @@ def _read_unit(unit: Element) -> list[Slot]:
 
 
 def _segments(element: Element) -> dict[str, Element]:
-    found = (x for x in element.walk() if x.local == "mrk" and x.get("mtype") == "seg")
-    return {segment.get("mid"): segment for segment in found}
+    marks = (x for x in element.walk() if x.local == "mrk" and x.get("mtype") == "seg")
+    return {segment.get("mid"): segment for segment in marks}
 
 
 def _fill_segments(
@@ -181,8 +181,8 @@ def _role(element: Element) -> Role:
     """Say what the inline elements of XLIFF 1 and 2 are."""
     name, get = element.local, element.get
     if name in ("g", "pc", "mrk"):
-        kept = get("translate") == "no" or get("mtype") == "protected"
-        return "word" if kept else "around"
+        is_fixed = get("translate") == "no" or get("mtype") == "protected"
+        return "word" if is_fixed else "around"
     if name in ("bpt", "ept"):
         return ("open" if name == "bpt" else "close"), ("bpt", get("rid") or get("id") or get("i"))
     if name in ("bx", "ex"):

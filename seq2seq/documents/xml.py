@@ -71,8 +71,11 @@ class Element:
     def attributes(self) -> dict[str, str]:
         """The attributes by their names with prefixes."""
         if self._attributes is None:  # once: the elements in this one ask for them, too
-            found = _ATTRIBUTE.findall(self.tag)
-            self._attributes = {name: dereference(one or other) for name, one, other in found}
+            matches = _ATTRIBUTE.findall(self.tag)
+            self._attributes = {
+                name: dereference(quoted or single_quoted)
+                for name, quoted, single_quoted in matches
+            }
         return self._attributes
 
     def get(self, name: str) -> str:
@@ -124,7 +127,7 @@ class Element:
 
 def dereference(raw: str) -> str:
     """Return characters in place of the references that all XML has."""
-    return _REFERENCE.sub(lambda found: unescape(found[0]), raw)
+    return _REFERENCE.sub(lambda match: unescape(match[0]), raw)
 
 
 def escape(text: str, *, quotes: bool = False) -> str:
@@ -154,9 +157,9 @@ def parse(content: str) -> Element:
 
 def _tokens(content: str, start: int, end: int) -> Iterator[re.Match[str]]:
     """Yield tags, comments, texts and so on, as far as there is nothing between them."""
-    while found := _TOKEN.match(content, start, end):
-        yield found
-        start = found.end()
+    while match := _TOKEN.match(content, start, end):
+        yield match
+        start = match.end()
 
 
 def _check(content: str) -> None:
@@ -231,13 +234,13 @@ class Span:
 
     def __bool__(self) -> bool:
         """Whether there are words in it."""
-        return any(isinstance(part, str) and re.search(r"[^\W\d_]", part) for part in self.text)
+        return any(isinstance(item, str) and re.search(r"[^\W\d_]", item) for item in self.text)
 
     @cached_property
     def cdata(self) -> bool:
         """Whether it is just one CDATA section, as it then stays."""
-        found = _TOKEN.fullmatch(self.element.content, self.start, self.end)
-        return bool(found and found["cdata"])
+        match = _TOKEN.fullmatch(self.element.content, self.start, self.end)
+        return bool(match and match["cdata"])
 
     def write(self, text: Text) -> str:
         """Write a translation as this is written."""
@@ -281,19 +284,19 @@ def read_span(
     inside = content[element.inside : element.close]
     start = element.inside + len(inside) - len(inside.lstrip(SPACE))
     end = max(start, element.inside + len(inside.rstrip(SPACE)))
-    parts: list[tuple[str | Mark, Role]] = []
+    items: list[tuple[str | Mark, Role]] = []
 
     def read(children: Sequence[Element], start: int, end: int) -> None:
         for child in children:
             strings(start, child.start)
             what = role(child)
             if what == "around" and child.inside < child.close:
-                parts.append((Mark(child.tag), ("open", None)))
+                items.append((Mark(child.tag), ("open", None)))
                 read(child.children, child.inside, child.close)
-                parts.append((Mark(content[child.close : child.end]), ("close", None)))
+                items.append((Mark(content[child.close : child.end]), ("close", None)))
             else:
                 kind: Kind = "word" if what == "word" else "alone"
-                parts.append((Mark(child.raw, kind), "alone" if what == "around" else what))
+                items.append((Mark(child.raw, kind), "alone" if what == "around" else what))
             start = child.end
         strings(start, end)
 
@@ -302,30 +305,30 @@ def read_span(
             if token["text"]:
                 for i, piece in enumerate(_OWN_ENTITY.split(token["text"])):
                     if i % 2:
-                        parts.append((Mark(piece, "word"), "word"))
+                        items.append((Mark(piece, "word"), "word"))
                     else:
                         lines(piece, dereference)
             elif token["cdata"]:
                 lines(token["inner"], str)
             else:
-                parts.append((Mark(token[0]), "alone"))
+                items.append((Mark(token[0]), "alone"))
 
     def lines(string: str, read: Callable[[str], str]) -> None:
         for i, piece in enumerate(_LINE_END.split(string)):
-            parts.append((Mark(piece) if i % 2 and not line_ends else read(piece), "alone"))
+            items.append((Mark(piece) if i % 2 and not line_ends else read(piece), "alone"))
 
     read(element.children, start, end)
-    return Span(element, start, end, join_strings(pair(parts)), quotes)
+    return Span(element, start, end, join_strings(pair(items)), quotes)
 
 
-def pair(parts: Sequence[tuple[str | Mark, Role]]) -> Text:
+def pair(items: Sequence[tuple[str | Mark, Role]]) -> Text:
     """Make marks that belong together an opening and a closing one, if they are nested.
 
     The key None stands for tags of one element, which always are.
     """
     kinds: dict[int, Literal["open", "close"]] = {}
     levels: list[dict[object, int]] = [{}]  # those open in each element, by their keys
-    for i, (_, role) in enumerate(parts):
+    for i, (_, role) in enumerate(items):
         if isinstance(role, str):
             continue
         kind, key = role
@@ -340,6 +343,6 @@ def pair(parts: Sequence[tuple[str | Mark, Role]]) -> Text:
                 last = levels[-1].popitem()[1]
             kinds |= {last: "open", i: "close"}
     return tuple(
-        part._replace(kind=kinds[i]) if isinstance(part, Mark) and i in kinds else part
-        for i, (part, _) in enumerate(parts)
+        item._replace(kind=kinds[i]) if isinstance(item, Mark) and i in kinds else item
+        for i, (item, _) in enumerate(items)
     )

@@ -98,7 +98,9 @@ class FastIncrementalDecoder(IncrementalDecoder):
         """See `IncrementalDecoder.self_attention`."""
         assert isinstance(module, PackedAttention)
         n, h = x.size(0), module.num_heads
-        query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
+        query, key, value = (
+            projected.view(n, h, -1) for projected in module.project_self(x)
+        )  # (N, H, K)
         cache.append(key, value)
         assert isinstance(cache, PositionsFirstCache)
         keys, values = cache.keys[: cache.length], cache.values[: cache.length]  # (T, N, H, K)
@@ -158,10 +160,10 @@ class BeamTable:
         self.slots[first:] = new.view(-1, rows)
         config, like = self.model.config, self.model.embedding.weight
         learned = config.positions is Positions.learned
-        known = min(positions, config.max_learned_positions) if learned else positions
-        encodings = self.model.positions(like.new_empty(1, known, config.d_model))
+        learned_positions = min(positions, config.max_learned_positions) if learned else positions
+        encodings = self.model.positions(like.new_empty(1, learned_positions, config.d_model))
         self.encodings = self.buffers.store(  # (T, D), added to the embeddings
-            "encodings", F.pad(encodings, (0, 0, 0, positions - known))
+            "encodings", F.pad(encodings, (0, 0, 0, positions - learned_positions))
         )
 
     def keep(self, rows: int) -> None:
@@ -173,8 +175,8 @@ class BeamTable:
         """Give each hypothesis its own slot at the newest position, and hide those after it."""
         positions, rows = self.slots.shape
         every = torch.arange(max(positions, rows), device=self.slots.device)
-        own = self.newest * rows + every[:rows]  # (N,)
-        self.slots.index_copy_(0, self.newest, own.unsqueeze(0))
+        slots = self.newest * rows + every[:rows]  # (N,)
+        self.slots.index_copy_(0, self.newest, slots.unsqueeze(0))
         self.visible = every[:positions] <= self.newest  # (T,)
 
     def of_hypotheses(self, x: Tensor) -> Tensor:
@@ -226,11 +228,11 @@ class StaticCache(DecoderCache):
         slots = table.slots.index_select(1, rows)  # (T, n)
         for number, layer in enumerate(self.layers):
             for name in ("keys", "values"):
-                kept = collect(getattr(layer, name), slots)  # (T, N, H, K) -> (T, n, H, K)
-                setattr(layer, name, self.buffers.store(f"{name} {number}", kept))
+                values = collect(getattr(layer, name), slots)  # (T, N, H, K) -> (T, n, H, K)
+                setattr(layer, name, self.buffers.store(f"{name} {number}", values))
             for name in ("memory_keys", "memory_values"):
-                kept = getattr(layer, name).index_select(0, sentences)  # (b, H, S, K)
-                setattr(layer, name, self.buffers.store(f"{name} {number}", kept))
+                values = getattr(layer, name).index_select(0, sentences)  # (b, H, S, K)
+                setattr(layer, name, self.buffers.store(f"{name} {number}", values))
         self.source_mask = self.buffers.store("mask", self.source_mask.index_select(0, sentences))
         table.keep(len(rows))
         table.reorders = len(rows) > len(sentences)
@@ -298,7 +300,9 @@ class StaticDecoder(FastIncrementalDecoder):
         assert isinstance(module, PackedAttention)
         assert isinstance(cache, StaticLayerCache)
         n, h = x.size(0), module.num_heads
-        query, key, value = (part.view(n, h, -1) for part in module.project_self(x))  # (N, H, K)
+        query, key, value = (
+            projected.view(n, h, -1) for projected in module.project_self(x)
+        )  # (N, H, K)
         cache.append(key, value)
         keys, values = map(cache.table.of_hypotheses, (cache.keys, cache.values))
         heads = F.scaled_dot_product_attention(

@@ -112,9 +112,9 @@ def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
         longest = tuple(int(lengths.max()) for _, lengths in sides)
     # The lengths of all sentences, (P,), those that fill up after the others.
     lengths = []
-    for (ids, own), count, most in zip(sides, rows, longest, strict=True):
+    for (ids, starts_of_side), count, most in zip(sides, rows, longest, strict=True):
         whole, rest = divmod(count - len(ids), most)
-        lengths.append(np.concatenate((own, [most] * whole, [rest] * (rest > 0))))
+        lengths.append(np.concatenate((starts_of_side, [most] * whole, [rest] * (rest > 0))))
     sentences = sentences or max(map(len, lengths))
     starts, positions, outputs = [], [], []
     for (ids, _), count, filled in zip(sides, rows, lengths, strict=True):
@@ -129,9 +129,9 @@ def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
     source, target_output = outputs
     target_input = np.roll(target_output, 1)
     target_input[starts[1][: len(sides[1][1])]] = START_ID
-    parts = (source, positions[0], target_input, target_output, positions[1], *starts)
+    arrays = (source, positions[0], target_input, target_output, positions[1], *starts)
     return Packed(
-        torch.from_numpy(np.concatenate(parts, dtype=np.int64, casting="unsafe")),
+        torch.from_numpy(np.concatenate(arrays, dtype=np.int64, casting="unsafe")),
         (*rows, sentences),
         longest,
     )

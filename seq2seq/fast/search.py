@@ -45,10 +45,12 @@ class FastBeams(Beams):
         chunk = max(1, 2**19 // (beam * vocab_size)) if logits.is_cpu else sentences
         best, indices = [], []
         for first in range(0, sentences, chunk):
-            some = slice(first, first + chunk)
-            scores = output_log_probabilities(logits[some], self.suppressed_ids)  # (b, beam, V)
-            force_tokens(scores, None if forced is None else forced[some])
-            scores += self.live_scores[some].unsqueeze(2)
+            chunk_rows = slice(first, first + chunk)
+            scores = output_log_probabilities(
+                logits[chunk_rows], self.suppressed_ids
+            )  # (b, beam, V)
+            force_tokens(scores, None if forced is None else forced[chunk_rows])
+            scores += self.live_scores[chunk_rows].unsqueeze(2)
             values, places = topk_by_blocks(scores.flatten(1), count)
             best.append(values)
             indices.append(places)
@@ -81,8 +83,8 @@ def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor
     rest = torch.arange(whole, scores.size(1), device=scores.device)  # (M - whole,)
     # (B, count * block + M - whole), the indices among which the best ones are
     candidates = torch.cat(((starts + within).flatten(1), rest.expand(len(scores), -1)), dim=1)
-    values, chosen = scores.gather(1, candidates).topk(count)  # (B, count)
-    return values, candidates.gather(1, chosen)
+    values, index = scores.gather(1, candidates).topk(count)  # (B, count)
+    return values, candidates.gather(1, index)
 
 
 class StaticState(SearchState, Protocol):
@@ -154,12 +156,14 @@ class StaticSearch:
             previous, copied = copied, HostCopy(beams.done_flags.clone())
             if previous is None:
                 continue
-            done: list[bool] = previous.read().tolist()
-            if all(done):
+            done_flags: list[bool] = previous.read().tolist()
+            if all(done_flags):
                 break
             # Shrink the batch once half of it, rounded, is left.
-            if round_up(done.count(False)) <= len(done) // 2:
-                beams.store_done([i for i, yes in enumerate(done) if yes and not beams.is_done(i)])
+            if round_up(done_flags.count(False)) <= len(done_flags) // 2:
+                beams.store_done(
+                    [i for i, yes in enumerate(done_flags) if yes and not beams.is_done(i)]
+                )
                 state.keep(*beams.keep(beams.remaining(round_up), beam))
                 copied = None
         beams.store_done([i for i in range(len(beams.sentence_ids)) if not beams.is_done(i)])
@@ -201,10 +205,10 @@ class _StaticBeams(FastBeams):
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """See `SearchBatch.keep`."""
-        kept, rows = super().keep(sentences, beam)
+        sentence_rows, rows = super().keep(sentences, beam)
         for name in vars(self):
             self._store(name)
-        return kept, rows
+        return sentence_rows, rows
 
     def reserve(self, positions: int) -> None:
         """Extend the capacity."""
@@ -232,14 +236,14 @@ class _StaticBeams(FastBeams):
         penalties = ((6.0 + self.lengths.double()) / 6.0) ** alpha  # (B, 1), `</s>` counted
         new = (scores / penalties).masked_fill(~ends | self.done_flags.unsqueeze(1), -math.inf)
         all_scores = torch.cat((self.finished_scores, new), dim=1)  # (B, beam + C)
-        finished_scores, chosen = all_scores.topk(beam)  # (B, beam)
+        finished_scores, index = all_scores.topk(beam)  # (B, beam)
         new_tokens = gather_beams(self.live_tokens, parents)  # (B, C, T)
         all_tokens = torch.cat((self.finished_tokens, new_tokens), dim=1)  # (B, beam + C, T)
         self.finished_scores.copy_(finished_scores)
-        self.finished_tokens.copy_(gather_beams(all_tokens, chosen))
+        self.finished_tokens.copy_(gather_beams(all_tokens, index))
         # The best of the others are live.
-        live_scores, chosen = scores.masked_fill(ends, -math.inf).topk(beam)  # (B, beam)
-        parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)  # (B, beam)
+        live_scores, index = scores.masked_fill(ends, -math.inf).topk(beam)  # (B, beam)
+        parents, tokens = parents.gather(1, index), tokens.gather(1, index)  # (B, beam)
         history = gather_beams(self.live_tokens, parents)  # (B, beam, T)
         newest = self.lengths.unsqueeze(2).expand(-1, beam, 1)  # (B, beam, 1), indices into T
         self.live_tokens.copy_(history.scatter(2, newest, tokens.unsqueeze(2)))

@@ -82,8 +82,8 @@ def loss_of_chunk(
 
     Returns two sums and (rows, V), the softmax minus the target distribution, padding included.
     """
-    other = smoothing / (logits.size(1) - 1)  # of each token but the reference
-    gold_weight = 1.0 - smoothing - other
+    share = smoothing / (logits.size(1) - 1)  # of each token but the reference
+    gold_weight = 1.0 - smoothing - share
     targets = targets.unsqueeze(1)  # (rows, 1)
     counts = targets != PADDING_ID
     exact = torch.promote_types(logits.dtype, torch.float32)
@@ -92,11 +92,11 @@ def loss_of_chunk(
     everything = (log_probabilities.sum(dim=1, keepdim=True) * counts).sum()
     if torch.compiler.is_compiling():  # one kernel, where scattering would need two
         is_gold = torch.arange(logits.size(1), device=logits.device) == targets  # (rows, V)
-        gradient = log_probabilities.exp() - other - gold_weight * is_gold
+        gradient = log_probabilities.exp() - share - gold_weight * is_gold
     else:
-        gradient = log_probabilities.exp_().sub_(other)
+        gradient = log_probabilities.exp_().sub_(share)
         gradient.scatter_add_(1, targets, gradient.new_full(targets.shape, -gold_weight))
-    smoothed = -(gold_weight * gold + other * everything)
+    smoothed = -(gold_weight * gold + share * everything)
     return smoothed, -gold, gradient.to(logits.dtype)
 
 
@@ -215,8 +215,8 @@ class GpuDropout(nn.Dropout):
         if not self.training or self.p == 0.0:
             return x
         rate = self.share * self.p
-        kept = torch.rand_like(x, dtype=torch.float32) >= rate
-        return x * kept * (1.0 / (1.0 - rate)).to(x.dtype)
+        mask = torch.rand_like(x, dtype=torch.float32) >= rate
+        return x * mask * (1.0 / (1.0 - rate)).to(x.dtype)
 
 
 def can_compile(device: torch.device) -> bool:

@@ -58,8 +58,8 @@ class PairConfig:
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the tokenizer's files."""
-        own = (TARGET_VOCABULARY,) if self.separate_vocabularies else ()
-        return (SOURCE_MODEL, TARGET_MODEL, VOCABULARY, *own)
+        target_table = (TARGET_VOCABULARY,) if self.separate_vocabularies else ()
+        return (SOURCE_MODEL, TARGET_MODEL, VOCABULARY, *target_table)
 
 
 class PairTokenizer(Tokenizer):

@@ -58,11 +58,11 @@ class Display(Recorder):
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
             self.newest = progress.unrecorded.summary()
-        loss, others = _describe(self.newest) if self.newest else ("", "")
+        loss, details = _describe(self.newest) if self.newest else ("", "")
         step = f"{progress.step}/{self.max_steps}" if self.max_steps else f"step {progress.step}"
         # What matters least stands last, where a narrow terminal cuts the line.
-        parts = (step, loss, self._left(progress), f"epoch {progress.epoch + 1}", others)
-        self.bar.set_description_str(", ".join(filter(None, parts)), refresh=False)
+        columns = (step, loss, self._left(progress), f"epoch {progress.epoch + 1}", details)
+        self.bar.set_description_str(", ".join(filter(None, columns)), refresh=False)
         steps = progress.step / self.max_steps if self.max_steps else 0.0
         minutes = progress.seconds / (60 * self.max_minutes) if self.max_minutes else 0.0
         self.bar.n = min(1.0, max(steps, minutes))
@@ -70,12 +70,12 @@ class Display(Recorder):
 
     def show_validation(self, done: int, lines: int) -> None:
         """Show how many lines are translated: in the bar or, without one, in a line a minute."""
-        shown = f"validating: {done:,} of {lines:,} lines translated"
+        text = f"validating: {done:,} of {lines:,} lines translated"
         if not self.bar.disable:
-            self.bar.set_description_str(shown)
+            self.bar.set_description_str(text)
         elif done < lines and time.monotonic() > self.logged + 60:
             self.logged = time.monotonic()
-            logger.info(shown)
+            logger.info(text)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Log a line if there is no bar."""
@@ -111,9 +111,9 @@ class Display(Recorder):
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
         limits = []
-        done = progress.step - self.first_step
-        if self.max_steps is not None and done:
-            pace = (progress.seconds - self.first_second) / done
+        steps = progress.step - self.first_step
+        if self.max_steps is not None and steps:
+            pace = (progress.seconds - self.first_second) / steps
             limits.append((self.max_steps - progress.step) * pace)
         if self.max_minutes is not None:
             limits.append(60 * self.max_minutes - progress.seconds)

@@ -27,9 +27,9 @@ def step_flops(
     matrices = 3 if config.activation is Activation.swiglu else 2
     feed_forward = matrices * d_model * config.inner_width
     # Multiplications per token.
-    own, cross = d_model * (width + kv_width), d_model * width
-    encoder_layer = own + feed_forward + width * source_length
-    decoder_layer = own + cross + feed_forward + width * (target_length + source_length)
+    self_attention, cross = d_model * (width + kv_width), d_model * width
+    encoder_layer = self_attention + feed_forward + width * source_length
+    decoder_layer = self_attention + cross + feed_forward + width * (target_length + source_length)
     memory = d_model * kv_width  # keys and values of the memory, in each decoder layer
     source = config.num_layers * encoder_layer + config.decoder_depth * memory
     target = config.decoder_depth * decoder_layer + d_model * vocab_size

@@ -119,15 +119,15 @@ def _charts(report: RunReport) -> list[Chart]:
     return charts
 
 
-def _others_curves(other: OtherRun, names: Mapping[str, str]) -> dict[str, Points]:
+def _others_curves(other_run: OtherRun, names: Mapping[str, str]) -> dict[str, Points]:
     """Return the other run's validations on the same text; `names` has metrics by their labels."""
     curves: dict[str, Points] = {}
     for label, name in names.items():
         kind = name.rpartition("/")[2]
-        other_set = other.same_sets.get(set_name(name)) if name.startswith("valid/") else None
+        other_set = other_run.same_sets.get(set_name(name)) if name.startswith("valid/") else None
         if other_set is not None:
             metric = f"valid/{kind}" if other_set == "valid" else f"valid/{other_set}/{kind}"
-            curves[f"{label}, {other.run}"] = other.curves.get(metric, [])
+            curves[f"{label}, {other_run.run}"] = other_run.curves.get(metric, [])
     return curves
 
 

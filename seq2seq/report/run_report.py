@@ -104,23 +104,23 @@ def make_report(
         texts = tests or validation_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
-    other_run, others = None, [list[str]() for _ in texts]
+    other_run, other_outputs = None, [list[str]() for _ in texts]
     if outputs is not None:
-        texts, others = texts[:1], [outputs]
+        texts, other_outputs = texts[:1], [outputs]
         if len(outputs) != len(texts[0].sources):
             raise UserError(
                 f"--compare {other}: {len(texts[0].sources):,} and {len(outputs):,} lines: not the"
                 " same test set"
             )
     elif other is not None:
-        other_run, others = _compare_runs(run, config, other, other_name, texts, device)
+        other_run, other_outputs = _compare_runs(run, config, other, other_name, texts, device)
     trained = load_model(find_model(run))
     translator = make_translator(trained, config, device)
     for text in tests:
         # The translator has the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
     with folder_of_text(run):  # the training text is read, too
-        sets = report_sets(translator, texts, config, (name, other_name), others)
+        sets = report_sets(translator, texts, config, (name, other_name), other_outputs)
     return RunReport(
         **_facts(run, config, name, trained),
         data=read_data_record(run),

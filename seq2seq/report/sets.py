@@ -260,11 +260,14 @@ def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
     Words and punctuation marks are compared, and characters of scripts that put no spaces between
     words.
     """
-    mine, theirs = _PARTS.findall(text), [word for word in _PARTS.findall(other) if word.strip()]
+    mine, other_words = (
+        _PARTS.findall(text),
+        [word for word in _PARTS.findall(other) if word.strip()],
+    )
     indices = [index for index, part in enumerate(mine) if part.strip()]
     words = [mine[index] for index in indices]
     missing = set(indices)
-    for block in SequenceMatcher(None, words, theirs, autojunk=False).get_matching_blocks():
+    for block in SequenceMatcher(None, words, other_words, autojunk=False).get_matching_blocks():
         missing -= set(indices[block.a : block.a + block.size])
     marked = ((part, index in missing) for index, part in enumerate(mine))
     return [

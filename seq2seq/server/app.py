@@ -279,7 +279,7 @@ class App:
             file = read_file(name, content, languages)
         except UserError as error:
             raise invalid(str(error)) from None
-        size = sum(len(part) for text in file.texts for part in text if isinstance(part, str))
+        size = sum(len(item) for text in file.texts for item in text if isinstance(item, str))
         if size > (limit := self._limits.file_char_limit):
             raise invalid(
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"

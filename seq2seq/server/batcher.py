@@ -118,11 +118,11 @@ class Batcher(Generic[K, T, R]):
         key = self._jobs[0].key
         total = count = longest = 0
         taken: dict[_Job[K, T, R], list[int]] = {}
-        others: list[_Job[K, T, R]] = []
+        waiting: list[_Job[K, T, R]] = []
         while self._jobs:
             job = self._jobs.popleft()
             if job.key != key:
-                others.append(job)
+                waiting.append(job)
                 continue
             size = job.sizes[job.begun]
             padded = (count + 1) * max(longest, size)
@@ -139,7 +139,7 @@ class Batcher(Generic[K, T, R]):
             self.running += size
             if job.begun < len(job.items):
                 self._jobs.append(job)
-        self._jobs.extendleft(reversed(others))
+        self._jobs.extendleft(reversed(waiting))
         return taken
 
     async def _run_batch(self, taken: dict[_Job[K, T, R], list[int]]) -> None:

@@ -31,22 +31,22 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        own: dict[str, Any] = {"namespace": "seq2seq", "registry": self.registry}
+        names: dict[str, Any] = {"namespace": "seq2seq", "registry": self.registry}
         self.requests = Counter(
-            "requests", "Requests by route and status.", ["route", "status"], **own
+            "requests", "Requests by route and status.", ["route", "status"], **names
         )
         self.request_seconds = Histogram(
-            "request_seconds", "Time of a translation request.", buckets=_SECONDS, **own
+            "request_seconds", "Time of a translation request.", buckets=_SECONDS, **names
         )
         self.batch_sentences = Histogram(
-            "batch_sentences", "Sentences per batch.", buckets=_SENTENCES, **own
+            "batch_sentences", "Sentences per batch.", buckets=_SENTENCES, **names
         )
         self.lines = Counter(
-            "lines", "Sentences translated, new or from the cache.", ["made"], **own
+            "lines", "Sentences translated, new or from the cache.", ["made"], **names
         )
-        self.tokens = Counter("tokens", "Tokens read and written.", ["side"], **own)
-        self.suspect = Counter("suspect", "Suspicious translations by kind.", ["kind"], **own)
-        self.queue_tokens = Gauge("queue_tokens", "Tokens queued or being translated.", **own)
+        self.tokens = Counter("tokens", "Tokens read and written.", ["side"], **names)
+        self.suspect = Counter("suspect", "Suspicious translations by kind.", ["kind"], **names)
+        self.queue_tokens = Gauge("queue_tokens", "Tokens queued or being translated.", **names)
 
 
 logger = logging.getLogger("seq2seq")
@@ -113,8 +113,8 @@ class Guard:
         logger.info(f"{now} {route} {status} {milliseconds:.0f} ms")
 
     def _allows(self, origin: str | None, host: str) -> bool:
-        own = (None, f"http://{host}", f"https://{host}")
-        return origin in own or bool({"*", origin} & self._origins)
+        allowed = (None, f"http://{host}", f"https://{host}")
+        return origin in allowed or bool({"*", origin} & self._origins)
 
 
 MAX_CONNECTIONS = 500

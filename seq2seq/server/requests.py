@@ -188,12 +188,12 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 def _parse_json(body: bytes) -> dict[str, Any]:
     try:
-        found = parse_json(Path("the body"), body)
+        fields = parse_json(Path("the body"), body)
     except UserError as error:
         raise invalid(str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise invalid("the body is not a JSON object")
-    return found
+    return fields
 
 
 def _parse_form(content: bytes) -> dict[str, Any]:
@@ -227,7 +227,7 @@ async def _parse_multipart(request: Request, body: bytes) -> dict[str, Any]:
 
 def _group(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Make a list of the values of a repeated field."""
-    found: dict[str, list[Any]] = {}
+    groups: dict[str, list[Any]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+        groups.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in groups.items()}

@@ -123,10 +123,10 @@ class Service:
     def __init__(self, models: Sequence[Model], limits: Limits, metrics: Metrics) -> None:
         self.models: dict[Pair, Model] = {}
         for model in models:
-            if other := self.models.get(model.pair):
+            if model_before := self.models.get(model.pair):
                 source, target = model.pair
                 raise UserError(
-                    f"{other.name} and {model.name} both translate {source} -> {target}:"
+                    f"{model_before.name} and {model.name} both translate {source} -> {target}:"
                     " remove one, or say with --languages what they translate"
                 )
             self.models[model.pair] = model
@@ -154,12 +154,12 @@ class Service:
 
     def find(self, source: str, target: str) -> Model:
         """Find the model of a language pair."""
-        asked = (source.lower(), target.lower())
+        pair = (source.lower(), target.lower())
         for (known_source, known_target), model in self.models.items():
-            if asked == (known_source.lower(), known_target.lower()):
+            if pair == (known_source.lower(), known_target.lower()):
                 return model
-        sources = [known.lower() for known, _ in self.models]
-        wrong = target if asked[0] in sources else source
+        sources = [source_code.lower() for source_code, _ in self.models]
+        wrong = target if pair[0] in sources else source
         raise HTTPException(
             400,
             f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
@@ -272,10 +272,10 @@ class Service:
         return done
 
     def _cached(self, key: _Work, text: str) -> list[Candidate] | None:
-        found = self._cache.get((key, text))
-        if found is not None:
+        entry = self._cache.get((key, text))
+        if entry is not None:
             self._cache.move_to_end((key, text))
-        return found
+        return entry
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:
@@ -322,7 +322,7 @@ class TranslatedText:
             document.join(plan.place(of_rank, rank))
             for rank, of_rank in enumerate(alignments[: max(most, 1)])
         ]
-        text, *others = dict.fromkeys(texts)
+        text, *alternatives = dict.fromkeys(texts)
         details = [
             _details(part, its)
             for line, translation in zip(plan.lines, plan.translations, strict=True)
@@ -336,12 +336,12 @@ class TranslatedText:
             or any(best.truncated for best in translation.candidates[:1])
             for translation in plan.translations
         )
-        return cls(text, others, details, truncated)
+        return cls(text, alternatives, details, truncated)
 
 
 def _details(source: str, translation: Translation) -> dict[str, Any]:
     """Describe the translation of a sentence, or of a line if lines are not split."""
-    best, *others = translation.candidates
+    best, *alternatives = translation.candidates
     return {
         "source": source,
         "text": best.text,
@@ -350,7 +350,9 @@ def _details(source: str, translation: Translation) -> dict[str, Any]:
         "truncated": best.truncated,
         "unknown": translation.unknown,
         "suspect": suspicions(source, translation),
-        "alternatives": [{"text": other.text, "score": other.score} for other in others],
+        "alternatives": [
+            {"text": candidate.text, "score": candidate.score} for candidate in alternatives
+        ],
     }
 
 
@@ -383,8 +385,8 @@ class Downloads:
     def _forget(self) -> None:
         oldest = self._clock() - _KEPT_SECONDS
         total = sum(len(content) for _, content in self._files.values())
-        for name, (begun, content) in list(self._files.items()):
-            if begun >= oldest and total <= _MAX_BYTES and len(self._files) <= _MAX_FILES:
+        for name, (added, content) in list(self._files.items()):
+            if added >= oldest and total <= _MAX_BYTES and len(self._files) <= _MAX_FILES:
                 break
             total -= len(content)
             del self._files[name]

@@ -46,13 +46,13 @@ class BpeDropout:
     def _encode_text(self, text: str, rate: float, draw: Callable[[], float]) -> list[int]:
         ids: list[int] = []
         for word in _WORD.findall(text):
-            found, merges = self._encode_whole(word)
+            word_ids, merges = self._encode_whole(word)
             # Draw for one merge after the other; most words skip none, and are cached.
             made = next((i for i in range(merges) if draw() < rate), merges)
             if made < merges:
                 later = iter(lambda: draw() < rate, None)
-                found, _ = self._merge(word, chain(repeat(False, made), [True], later))
-            ids += found
+                word_ids, _ = self._merge(word, chain(repeat(False, made), [True], later))
+            ids += word_ids
         # As SentencePiece does, take unknown characters that follow one another as one.
         previous = [-1, *ids]
         return [i for i, p in zip(ids, previous, strict=False) if not i == p == self._unknown]

@@ -62,8 +62,8 @@ class VariantTransformer(Transformer):
     @property
     def output_matrix(self) -> Tensor:
         """The matrix (V, D) before the softmax: its own, or the one that embeds the target."""
-        own = self.own_output_matrix
-        return self.target_embedding.weight if own is None else own
+        matrix = self.own_output_matrix
+        return self.target_embedding.weight if matrix is None else matrix
 
 
 class ZeroStartEmbedding(Embedding):
