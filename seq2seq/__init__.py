@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from seq2seq.decoding.translation import Translation as Translation
     from seq2seq.decoding.translator import Translator as Translator
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _MODULES = {
     "TranslateLines": "ray_data",

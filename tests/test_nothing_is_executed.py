@@ -22,7 +22,7 @@ FORBIDDEN_MODULES = {
     "code", "imp",
 }  # fmt: skip
 # Processes of one command exchange objects, as those of torch.distributed do.
-EXCHANGES = {("decoding/ranks.py", "import pickle")}
+EXCHANGES = {("decoding/many.py", "import pickle")}
 REQUIRED_KEYWORDS = {
     "torch.load": ("weights_only", True),
     "np.load": ("allow_pickle", False),
