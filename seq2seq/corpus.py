@@ -264,6 +264,9 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so remove it"
 
 
+# The splits of a corpus: pairs of sentences, streamed.
+
+
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
 _HUB_SECONDS = 10

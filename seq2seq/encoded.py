@@ -106,6 +106,10 @@ Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[P
 """A context in which processes of a machine open a file, which one of them writes by the function.
 All processes call it in the same order."""
 
+
+# Token ids on disk.
+
+
 _ENDS = ".ends"
 _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
 _CHUNK_PAIRS = 10_000

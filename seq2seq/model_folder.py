@@ -154,6 +154,9 @@ class _NothingDrawn(TorchFunctionMode):
 _MAX_BEAM_SIZE = 100  # a folder must not make a search take gigabytes
 
 
+# With its tokenizer and languages.
+
+
 @dataclass(frozen=True)
 class TunedSearch:
     """The beam size and the length penalty that scored best on the validation set."""
@@ -206,6 +209,9 @@ def new_transformer(
         source_vocab_size=source_vocab_size,
         init_std=init_std,
     )
+
+
+# On disk.
 
 
 FORMAT = 2
@@ -415,6 +421,11 @@ def check_weights(folder: Path, model: Transformer) -> None:
 
 Descriptions: TypeAlias = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]
 """The type and the shape of each tensor by its name; None is a type that no weights have."""
+
+
+# Files of safetensors, whose names, shapes and types are checked before a tensor is read.
+
+
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,

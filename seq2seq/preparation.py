@@ -133,6 +133,9 @@ def filter_lengths(
     return passes.tolist(), counts
 
 
+# All in order, with a cache.
+
+
 FORMAT_VERSION = 4
 TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"
 DIGESTS_FILE = "train_pairs.npy"  # of the different training pairs

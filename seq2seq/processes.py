@@ -253,6 +253,10 @@ def _rendezvous() -> Store:
 
 logger = logging.getLogger("seq2seq")
 
+
+# Signals.
+
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 

@@ -73,6 +73,9 @@ def checkpoints(run: Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
+# Checkpoints: saved, restored, found, averaged (6.1).
+
+
 _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
 _MEAN = "mean.safetensors"
@@ -243,6 +246,9 @@ def average(folders: Sequence[Path]) -> TrainedModel:
 logger = logging.getLogger("seq2seq")
 
 
+# The configuration of a run.
+
+
 _MAX_DEPTH = 10  # of a config.yaml
 
 
@@ -302,6 +308,9 @@ def _check_values(tree: object) -> None:
         raise ValueError("references (${...}) in it")
     elif isinstance(tree, int) and abs(tree) >= 2**63:
         raise ValueError("an integer of more than 63 bits in it")
+
+
+# Which run may write to a folder.
 
 
 @contextmanager
@@ -406,6 +415,9 @@ def _in_the_way(folder: Path) -> Path | None:
         left_over.add(run.checkpoints)
     unknown = (path for path in paths if path not in left_over)
     return next((path for path in unknown if not is_temporary(path)), None)
+
+
+# With which settings it may be resumed.
 
 
 def settings_of_run(

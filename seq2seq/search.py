@@ -59,6 +59,9 @@ class SearchConfig(DecodingConfig):
             raise UsageError(f"nbest={self.nbest}: must be at most beam_size={self.beam_size}")
 
 
+# What beam search and sampling share.
+
+
 NO_TOKEN = -1
 """Pads prefixes and outputs of unequal length."""
 
@@ -204,6 +207,9 @@ def nan_error() -> UserError:
         "the model predicts NaN: its training has diverged, or its weights are corrupt;"
         " use an earlier checkpoint"
     )
+
+
+# Beam search.
 
 
 @torch.inference_mode()
@@ -352,6 +358,9 @@ class Beams(SearchBatch):
                     ids = [token for token in padded if token != NO_TOKEN]
                     results[sentence].append(Hypothesis(ids, score, truncated=len(ids) >= limit))
         return results
+
+
+# With a model.
 
 
 class Decoder(Protocol):

@@ -205,6 +205,9 @@ def reason_of(error: Exception) -> str:
     return reason.splitlines()[0] if reason else type(error).__name__
 
 
+# Lines with tabs: plain, or as a spreadsheet writes them.
+
+
 _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
 _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
 # What headers consist of, besides the codes and names of languages that Python knows.
@@ -277,6 +280,9 @@ def is_header(line: str) -> bool:
         and all(cell and _HEADER.issuperset(cell) for cell in cells)
         and re.fullmatch(r'[\w\s"():/-]+', line) is not None
     )
+
+
+# Pairs of sentences: two files of lines, .tsv, .jsonl and .tmx.
 
 
 _BLOCK_BYTES = 1 << 16
@@ -497,6 +503,9 @@ def _normalized_code(language: str) -> str:
 
 HeldOut: TypeAlias = dict[bytes, tuple[int, SentencePair]]
 """Pairs with their numbers in the training text, by digests of their sources."""
+
+
+# Validation pairs that are cut from the training text, by hashes of their sources.
 
 
 def hold_out(train: Iterable[SentencePair], number: int) -> HeldOut:

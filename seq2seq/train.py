@@ -187,6 +187,9 @@ class TrainingConfig:
                 )
 
 
+# The learning rate and Adam (5.3).
+
+
 def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 1.0) -> float:
     """Compute scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) (equation 3).
 
@@ -289,6 +292,9 @@ class WeightAverage:
             self.weights[name].copy_(value)
 
 
+# How a step is computed: plainly, as the paper says it. `seq2seq/fast` has faster forms.
+
+
 class Forms:
     """The model and its loss, of one padded micro-batch after the other."""
 
@@ -339,6 +345,9 @@ class Forms:
 
 
 logger = logging.getLogger("seq2seq")
+
+
+# One update.
 
 
 @dataclass

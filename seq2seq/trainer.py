@@ -72,6 +72,9 @@ class Progress:
         return False
 
 
+# What a checkpoint keeps of a run.
+
+
 FORMAT = 2
 
 # How to keep those settings of a checkpoint that are not keys of the configuration.
@@ -132,6 +135,9 @@ class RunState:
 
 Metrics: TypeAlias = Mapping[str, float]
 T = TypeVar("T")
+
+
+# What a training tells of itself.
 
 
 class Recorder:
@@ -195,6 +201,9 @@ def set_name(metric: str) -> str:
     """Return the validation set of `valid/bleu` or `valid/NAME/bleu`."""
     first, *middle, _ = metric.split("/")
     return middle[0] if middle else first
+
+
+# The loop.
 
 
 Save = Callable[[], None]
