@@ -41,7 +41,7 @@ def draw() -> str:
         lines[room] += len(path.read_text().splitlines())
         arrows |= {(room, room_of(other)) for other in imports_of(path)}
     boxes = [
-        f'    {room}["{room}<br/>{files[room]} files, {lines[room]:,} lines"]'
+        f'    {room}["{room}<br/>{files[room]} files, {round(lines[room], -2):,} lines"]'
         for room in sorted(files)
     ]
     between = sorted(

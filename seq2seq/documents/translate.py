@@ -47,8 +47,8 @@ class Plan:
         self._asked = list(range(len(self._pieces)))
         self.translations = [Translation([])] * len(self._pieces)
         """Those of `lines`."""
-        self.kept = 0
-        """Texts that `place` left as they were, since their placeholders would not be the same."""
+        self.kept: list[int] = []
+        """The `lines` whose texts stayed, since their placeholders would not be the same."""
 
     @property
     def lines(self) -> list[str]:
@@ -105,7 +105,7 @@ class Plan:
                 if _has_same(read_by_programs(source), read_by_programs(text)):
                     placed[i] = text
                 else:
-                    self.kept += 1
+                    self.kept.append(i)
         return [
             as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))
             for layout in self._layouts
@@ -152,5 +152,7 @@ def translate_file(
     ):
         warnings.count(line, translation, f"text {number:,}")
     placed = plan.place(alignments)
-    warnings.placeholders = plan.kept
+    warnings.placeholders = len(plan.kept)
+    if plan.kept:
+        warnings.first["placeholders"] = f"text {plan.kept[0] + 1:,}"
     return file.join(placed), warnings

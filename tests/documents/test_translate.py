@@ -3,12 +3,17 @@
 import random
 import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from seq2seq.documents.document import Mark, write_text
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import Translator
+from seq2seq.documents.document import Languages, Mark, write_text
+from seq2seq.documents.formats import read_file
 from seq2seq.documents.placeholders import as_strings, divide, find_placeholders
-from seq2seq.documents.translate import Plan
+from seq2seq.documents.translate import Plan, translate_file
 from tests.documents.marks import read, run_plan
 
 
@@ -184,3 +189,20 @@ def test_a_long_string_takes_no_longer_than_it_is_long(text: str) -> None:
     begun = time.process_time()
     find_placeholders((text,))
     assert time.process_time() - begun < 5
+
+
+def test_the_first_text_that_stays_for_its_placeholders_is_named() -> None:
+    class Adding:
+        """Adds a placeholder to each line that ends with `dog`."""
+
+        def translate(self, lines: list[str], **_: object) -> list[Translation]:
+            texts = (f"{line.upper()} %s" if line.endswith("dog") else line for line in lines)
+            return [Translation([Candidate(text, 0.0, [], False)]) for text in texts]
+
+        def alignments(self, *_: object) -> list[Alignment]:
+            return []
+
+    file = read_file("a.txt", b"a cat\na dog\nthe dog\n", Languages("en", "de"))
+    output, warnings = translate_file(file, cast("Translator", Adding()))
+    assert output == b"a cat\na dog\nthe dog\n"
+    assert "2 texts left as they were, to keep placeholders (first: text 2)" in str(warnings)
