@@ -3,7 +3,8 @@
 | module | stands in for | used in |
 |---|---|---|
 | `training` | `Forms` and `label_smoothed_loss` | training |
-| `rows` | a forward pass over padded sentences, and their attention | training |
+| `rows` | a forward pass over padded sentences | training |
+| `attention` | attention within padded sentences | training, GPU |
 | `packed` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
 | `decoder` | `IncrementalDecoder` | translation, a form each for CPU and GPU |
 | `search` | `Beams` | translation |

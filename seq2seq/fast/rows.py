@@ -3,12 +3,8 @@
 There is no padding, and every batch may have the same shape: then rows that belong to no pair fill
 it up, so that a GPU repeats one graph, and oneDNN compiles its matmuls once. Only attention knows
 sentences. Rows that fill up form sentences of their own, whose targets are padding.
-
-FlashAttention takes each sentence for itself, in tiles of 128 rows. FlexAttention, which needs
-PyTorch's compiler, takes tiles that hold several short sentences.
 """
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -18,22 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from torch.nn.attention.varlen import varlen_attn
 
 from seq2seq.encoded import Tokens
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer, attention, causal_mask
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer
-
-_BLOCK = 128
-# PyTorch 2.10 says so by a flag, later versions by the window of keys before and after a query.
-_CAUSAL: dict[str, Any] = (
-    {"is_causal": True}
-    if "is_causal" in inspect.signature(varlen_attn).parameters
-    else {"window_size": (-1, 0)}
-)
-
 
 # Up to this many elements of queries, float32 takes less time than compiling for bf16.
 _SMALL = 2**19
@@ -313,69 +298,3 @@ class PaddedAttention(ModernAttention):
         keys = queries if memory is x else layout.keys.spread(memory.squeeze(0))  # (P, S, D)
         attended = super().forward(queries, keys, layout.mask)  # (P, T, D)
         return layout.queries.collect(attended).unsqueeze(0)
-
-
-# Attention between the rows of a sentence by fused kernels, on a GPU.
-
-
-class VarlenLayout:
-    """Rows attend within their sentence by FlashAttention, in float16 or bfloat16."""
-
-    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
-        self.starts = queries.starts.int(), keys.starts.int()
-        self.longest = queries.longest, keys.longest
-        self.options = _CAUSAL if causal else {}
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
-    ) -> Tensor:
-        """See `Layout.attend`; weights are not dropped out."""
-        q, k, v = (x.view(x.size(1), heads, -1) for x in (query, key, value))  # (N or M, H, K)
-        attended = varlen_attn(q, k, v, *self.starts, *self.longest, **self.options)
-        assert isinstance(attended, Tensor)  # (N, H, d_v)
-        return attended.flatten(1).unsqueeze(0)
-
-
-class FlexLayout:
-    """Rows attend within their sentence by FlexAttention."""
-
-    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
-        query_sentence, key_sentence = _sentences(queries), _sentences(keys)  # (N,), (M,)
-
-        def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            same = query_sentence[query] == key_sentence[key]
-            return same & (query >= key) if causal else same
-
-        # The keys of a block of queries: from the first one's sentence to the last one's.
-        rows, device = len(query_sentence), query_sentence.device
-        firsts = torch.arange(0, rows, _BLOCK, device=device)  # (blocks,)
-        lasts = (firsts + _BLOCK - 1).clamp(max=rows - 1)
-        start = keys.starts[query_sentence[firsts]] // _BLOCK
-        end = keys.starts[query_sentence[lasts] + 1]
-        if causal:
-            end = torch.minimum(end, lasts + 1)
-        counts = (end - 1).div(_BLOCK, rounding_mode="floor") - start + 1
-        blocks = torch.arange(-(-len(key_sentence) // _BLOCK), device=device)
-        indices = (start.unsqueeze(1) + blocks).clamp(max=len(blocks) - 1)
-        self.mask = BlockMask.from_kv_blocks(
-            counts.clamp(min=0).int()[None, None],
-            indices.int()[None, None],
-            BLOCK_SIZE=_BLOCK,
-            mask_mod=attends,
-            seq_lengths=(rows, len(key_sentence)),
-        )
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
-    ) -> Tensor:
-        """See `Layout.attend`; weights are not dropped out."""
-        q, k, v = (x.view(1, x.size(1), heads, -1).transpose(1, 2) for x in (query, key, value))
-        attended = flex_attention(q, k, v, block_mask=self.mask)  # (1, H, N, d_v)
-        assert isinstance(attended, Tensor)
-        return attended.transpose(1, 2).flatten(2)
-
-
-def _sentences(side: Side) -> Tensor:
-    """Return the number of the sentence of each row: (N,)."""
-    rows = torch.arange(len(side.positions), device=side.starts.device)
-    return torch.searchsorted(side.starts[1:], rows, right=True)

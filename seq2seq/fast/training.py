@@ -352,7 +352,7 @@ def choose_layout(model: Transformer, compute: Compute, *, compiled: bool) -> ty
     widths = {config.key_width, config.value_width}
     if not compute.on_gpu or isinstance(model, ModernTransformer) or config.attention_dropout:
         return GridLayout
-    from seq2seq.fast.rows import FlexLayout, VarlenLayout
+    from seq2seq.fast.attention import FlexLayout, VarlenLayout
 
     if compiled and min(widths) >= 16:
         return FlexLayout

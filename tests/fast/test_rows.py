@@ -114,7 +114,7 @@ def test_a_batch_holds_the_tokens_of_the_padded_one(corpus: EncodedCorpus) -> No
 @pytest.mark.filterwarnings("ignore")  # uncompiled, FlexAttention is slow, and says so
 def test_flex_attention_is_that_of_padded_sentences(tmp_path: Path, make_model: MakeModel) -> None:
     """With more than one block of keys and of queries, whole blocks that fill up, one sentence."""
-    from seq2seq.fast.rows import FlexLayout
+    from seq2seq.fast.attention import FlexLayout
 
     chance = np.random.default_rng(1)
     sources = [chance.integers(4, V, n).tolist() for n in [*chance.integers(0, 40, 12), 199]]

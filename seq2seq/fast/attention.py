@@ -1,0 +1,86 @@
+"""Attention between the rows of a sentence by fused kernels, on a GPU.
+
+FlashAttention takes each sentence for itself, in tiles of 128 rows. FlexAttention, which needs
+PyTorch's compiler, takes tiles that hold several short sentences.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.varlen import varlen_attn
+
+from seq2seq.fast.rows import Side
+
+_BLOCK = 128
+# PyTorch 2.10 says so by a flag, later versions by the window of keys before and after a query.
+_CAUSAL: dict[str, Any] = (
+    {"is_causal": True}
+    if "is_causal" in inspect.signature(varlen_attn).parameters
+    else {"window_size": (-1, 0)}
+)
+
+
+class VarlenLayout:
+    """Rows attend within their sentence by FlashAttention, in float16 or bfloat16."""
+
+    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
+        self.starts = queries.starts.int(), keys.starts.int()
+        self.longest = queries.longest, keys.longest
+        self.options = _CAUSAL if causal else {}
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
+    ) -> Tensor:
+        """See `Layout.attend`; weights are not dropped out."""
+        q, k, v = (x.view(x.size(1), heads, -1) for x in (query, key, value))  # (N or M, H, K)
+        attended = varlen_attn(q, k, v, *self.starts, *self.longest, **self.options)
+        assert isinstance(attended, Tensor)  # (N, H, d_v)
+        return attended.flatten(1).unsqueeze(0)
+
+
+class FlexLayout:
+    """Rows attend within their sentence by FlexAttention."""
+
+    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
+        query_sentence, key_sentence = _sentences(queries), _sentences(keys)  # (N,), (M,)
+
+        def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            same = query_sentence[query] == key_sentence[key]
+            return same & (query >= key) if causal else same
+
+        # The keys of a block of queries: from the first one's sentence to the last one's.
+        rows, device = len(query_sentence), query_sentence.device
+        firsts = torch.arange(0, rows, _BLOCK, device=device)  # (blocks,)
+        lasts = (firsts + _BLOCK - 1).clamp(max=rows - 1)
+        start = keys.starts[query_sentence[firsts]] // _BLOCK
+        end = keys.starts[query_sentence[lasts] + 1]
+        if causal:
+            end = torch.minimum(end, lasts + 1)
+        counts = (end - 1).div(_BLOCK, rounding_mode="floor") - start + 1
+        blocks = torch.arange(-(-len(key_sentence) // _BLOCK), device=device)
+        indices = (start.unsqueeze(1) + blocks).clamp(max=len(blocks) - 1)
+        self.mask = BlockMask.from_kv_blocks(
+            counts.clamp(min=0).int()[None, None],
+            indices.int()[None, None],
+            BLOCK_SIZE=_BLOCK,
+            mask_mod=attends,
+            seq_lengths=(rows, len(key_sentence)),
+        )
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
+    ) -> Tensor:
+        """See `Layout.attend`; weights are not dropped out."""
+        q, k, v = (x.view(1, x.size(1), heads, -1).transpose(1, 2) for x in (query, key, value))
+        attended = flex_attention(q, k, v, block_mask=self.mask)  # (1, H, N, d_v)
+        assert isinstance(attended, Tensor)
+        return attended.transpose(1, 2).flatten(2)
+
+
+def _sentences(side: Side) -> Tensor:
+    """Return the number of the sentence of each row: (N,)."""
+    rows = torch.arange(len(side.positions), device=side.starts.device)
+    return torch.searchsorted(side.starts[1:], rows, right=True)
