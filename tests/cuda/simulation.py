@@ -13,7 +13,7 @@ from torch.fx.experimental import _config
 from torch.library import Library
 from torch.utils import _foreach_utils
 
-import seq2seq.fast.rows
+import seq2seq.fast.attention
 from tests.cuda.accelerator import lent
 from tests.cuda.device import (
     CudaTensor,
@@ -53,7 +53,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.Tensor, "pin_memory", pin),
     (_foreach_utils, "_foreach_supported_types", [torch.Tensor, nn.Parameter, CudaTensor]),
     (safetensors.torch, "storage_ptr", of_inside(safetensors.torch.storage_ptr)),
-    (seq2seq.fast.rows, "varlen_attn", varlen_attention),
+    (seq2seq.fast.attention, "varlen_attn", varlen_attention),
     (safetensors.torch, "storage_size", of_inside(safetensors.torch.storage_size)),
 )
 
