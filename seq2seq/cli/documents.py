@@ -1,6 +1,7 @@
 """`seq2seq translate` for documents: one, or a folder of them."""
 
 import argparse
+import errno
 import hashlib
 import io
 import json
@@ -122,11 +123,18 @@ def _translate_folder(
                     content = source.read(_MAX_BYTES + 1)
                 source_sum = _sum(made_by.encode() + content)
                 key = str(UserError(name))  # on one line, in UTF-8, whatever bytes it has
-                before = earlier.get(key)
-                if before and before[0] == source_sum and before[1] == _sum_of_file(target):
+                before, now = earlier.get(key), _sum_of_file(target)
+                is_edited = before is not None and now not in (before[1], _sum(b""), "")
+                if before and before[0] == source_sum and (is_edited or now == before[1]):
                     unchanged += 1
                     continue
+                if is_edited:
+                    report(f"{target}: kept, as it was edited; remove it to have it made again")
+                    refused.append(str(name))
+                    continue
                 content, warnings_of_file = translate(str(path), io.BytesIO(content), format_name)
+                if target.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "is a folder: move it away", str(target))
                 write_file(target, content)
                 shutil.copymode(path, target)
                 earlier[key] = source_sum, _sum(content)
@@ -143,9 +151,9 @@ def _translate_folder(
             report(f"{error}; copied as it is")
             refused.append(str(name))
         except OSError as error:
-            if error.filename != str(path):
+            if error.filename not in (str(path), str(target)):
                 raise
-            report(f"{path}: {error.strerror}")
+            report(f"{error.filename}: {error.strerror}")
             refused.append(str(name))
             continue
         target.unlink(missing_ok=True)

@@ -99,6 +99,21 @@ def test_a_folder_is_continued_and_brought_up_to_date(
     now = {path.name: path.read_bytes() for path in output.iterdir()}
     assert now["c.txt"] == whole["c.txt"]
     assert now["e.txt"] == whole["a.txt"] == now["a.txt"]
+    # What was edited stays, and is named if it would have been made again.
+    (output / "a.txt").write_text("Ein Mann, A.\n")
+    (output / "c.txt").write_text("Ein Mann, C.\n")
+    (folder / "c.txt").write_text("A man c runs.\n")
+    (output / "e.txt").unlink()
+    (output / "e.txt").mkdir()
+    result = seq2seq(*words, "--resume")
+    assert result.code == 3
+    assert "c.txt: kept, as it was edited; remove it" in result.err
+    assert "e.txt: is a folder: move it away\n" in result.err
+    assert "not translated: c.txt, e.txt\n" in result.err
+    assert (output / "c.txt").read_text() == "Ein Mann, C.\n"
+    for name in "ac":
+        (output / f"{name}.txt").unlink()
+    (output / "e.txt").rmdir()
     # Other options make other translations.
     assert "4 translated, 0 kept" in seq2seq(*words, "--resume", "--beam", "2").err
 
