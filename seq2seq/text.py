@@ -328,7 +328,8 @@ def read_pairs_file(path: str, languages: Languages, form: TsvForm) -> Iterator[
     if suffix == ".tmx":
         return read_tmx(path, languages)
     raise UserError(
-        f"{path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or not"
+        f"{path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or not; save a"
+        " spreadsheet as text with tabs, in UTF-8"
     )
 
 

@@ -1,7 +1,7 @@
 """The Transformer of Vaswani et al. (2017): section 3, in the order of the paper.
 
-`README.md` explains the equations and computes them in NumPy, one sentence at a time. `variants.py`
-has what the paper doesn't have, and `seq2seq/fast` faster forms, which must agree with this file.
+`paper/README.md` explains the equations and computes them in NumPy, one sentence at a time. `zoo`
+has what the paper doesn't have, and `fast` has faster forms, which must agree with this file.
 
 Shapes, here and everywhere in the package:
 
