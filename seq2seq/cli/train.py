@@ -24,6 +24,7 @@ from seq2seq.cli.hydra import (
     choices,
     explain,
     quote_text,
+    raise_failures,
     register,
     resource_folder,
     to_config,
@@ -41,7 +42,6 @@ from seq2seq.sizes import TransformerConfig
 logger = logging.getLogger("seq2seq")
 
 _MAX_NAME = 240  # bytes, of a folder
-_failures: list[Exception] = []  # of the runs of a --multirun, in this process
 
 
 def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str]) -> None:
@@ -97,14 +97,8 @@ def train(words: list[str]) -> int:
         application = hydra.main(
             version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
         )
-        _failures.clear()
-        try:
+        with raise_failures():
             application(run)()
-        except Exception:
-            if not _failures:
-                raise
-        if _failures:  # a sweeper may have gone on after them
-            raise _failures[0]
     except _FailedRun as failed:
         raise failed.error from None
     except Exception as error:
@@ -150,7 +144,6 @@ def run(chosen: DictConfig) -> float:
     except Exception as error:
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise _FailedRun(error) from None
-        _failures.append(error)
         error.add_note(f"in the run of {' '.join(HydraConfig.get().overrides.task)}")
         name = HydraConfig.get().job.override_dirname
         logger.error(f"seq2seq: {name}: {error}")  # Hydra raises only the first, in the end

@@ -84,13 +84,16 @@ def test_a_run_that_fails_in_another_process_is_told_and_the_others_go_on(
     result = seq2seq("train", "--multirun", *words, "model.num_heads=5,2")
     assert result.code == 2
     assert "does not divide into 5 heads" in result.err.splitlines()[-1]
+    assert "Error executing job" not in result.err
     assert (tmp_path / "model.num_heads=2" / "finished.json").exists()
 
 
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_a_search_goes_on_after_a_trial_that_fails_and_tells_it(
-    corpus, seq2seq: Callable, tmp_path: Path
+    corpus, launcher: str, seq2seq: Callable, tmp_path: Path
 ) -> None:
     words = [*corpus.overrides(), "training.max_steps=1", f"hydra.sweep.dir={tmp_path}"]
+    words.append(f"hydra/launcher={launcher}")
     words += ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=8", "hydra.sweeper.n_jobs=1"]
     words += ["hydra.sweeper.sampler.seed=1"]
     words += ["hydra.sweeper.max_failure_rate=1", "model.dropout=choice(2,0)", "resume=auto"]
