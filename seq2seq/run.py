@@ -75,6 +75,8 @@ from seq2seq.validate import MakeTranslator, SetShare, summarize, validate_share
 
 logger = logging.getLogger("seq2seq")
 
+_MAX_DAYS = 7  # of a training on a CPU
+
 
 @dataclass(frozen=True, kw_only=True)
 class Guests:
@@ -117,10 +119,10 @@ def run_training(
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             run.write_missing_outputs()
             return run.best_figure()
-        run.trainer.fit_memory()
+        seconds = run.trainer.fit_memory()
         if before is not None:
             run.warn_of_changes(before)
-        describe(run.trainer, config, run.data)
+        describe(run.trainer, config, run.data, seconds)
 
         # Train.
         world.on_main(lambda: run.open_folder(yaml))
@@ -228,7 +230,7 @@ class TrainingRun:
         is_main, progress = self.world.is_main, self.trainer.progress
         lines = sum(len(valid.pairs) for valid in self.data.valid_sets.values())
         logger.info(f"each validation translates {lines:,} lines")
-        self.recorder.open(progress, self.config.training, on_cpu=not self.compute.on_gpu)
+        self.recorder.open(progress, self.config.training)
         try:
             self.trainer.train(
                 self.recorder,
@@ -418,8 +420,11 @@ def make_trainer(
     return trainer
 
 
-def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
-    """Log the model and its batches, and warn of settings that are likely to fail."""
+def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: float) -> None:
+    """Log the model and its batches, and warn of settings that are likely to fail.
+
+    `seconds` are those that the largest micro-batch took.
+    """
     training, processes = config.training, trainer.world.size
     parameters = sum(p.numel() for p in trainer.model.parameters())
     logger.info(
@@ -453,6 +458,19 @@ def describe(trainer: Trainer, config: Config, data: PreparedData) -> None:
         f" {count * statistics.sentences:,.0f} pairs;"
         f" an epoch: {statistics.batches / count:,.1f} steps"
     )
+    if not trainer.compute.on_gpu:
+        logger.info(cost_on_cpu(training, seconds * count / processes))
+
+
+def cost_on_cpu(training: TrainingConfig, seconds: float) -> str:
+    """Say what steps of so many seconds take, and all of them if that is too long."""
+    line = f"a step takes about {seconds:.2g} s here"
+    ends_by_steps = not (training.max_minutes or training.patience)
+    days = (training.max_steps or 0) * seconds / 86_400 if ends_by_steps else 0
+    if days > _MAX_DAYS:
+        line += f", and {training.max_steps:,} steps {days:,.0f} days; on a CPU, use model=small"
+        line += " schedule=small_data"
+    return line
 
 
 T = TypeVar("T")

@@ -152,7 +152,7 @@ class Recorder:
     def record_data(self, data: PreparedData) -> None:
         """Called before training."""
 
-    def open(self, progress: Progress, config: TrainingConfig, *, on_cpu: bool = False) -> None:
+    def open(self, progress: Progress, config: TrainingConfig) -> None:
         """Called before training, which goes on from this progress."""
 
     def show_progress(self, progress: Progress) -> None:
@@ -396,9 +396,14 @@ class Trainer:
             self.progress.step = error.step - 1
             raise
 
-    def fit_memory(self) -> None:
-        """Find how much of a step is computed at once: see `Updater.fit_memory`."""
+    def fit_memory(self) -> float:
+        """Find how much of a step is computed at once: see `Updater.fit_memory`.
+
+        Returns the seconds that the largest micro-batch took.
+        """
+        started = self.clock()
         self.updater.fit_memory(self.batching.epoch(self.progress.epoch))
+        return self.clock() - started
 
 
 class ReadyStep(NamedTuple):

@@ -21,8 +21,6 @@ from seq2seq.trainer import Metrics, Progress, Recorder, describe_validation, se
 
 logger = logging.getLogger("seq2seq")
 
-_MAX_DAYS = 7
-
 
 class Display(Recorder):
     """Shows the progress, and the time left until a limit, if there is one."""
@@ -31,13 +29,10 @@ class Display(Recorder):
         self.bar = tqdm(disable=True)
         self.logged = time.monotonic()
 
-    def open(self, progress: Progress, config: TrainingConfig, *, on_cpu: bool = False) -> None:
-        """Show the bar; `on_cpu`, the first step tells what all would take."""
-        self.on_cpu = on_cpu
+    def open(self, progress: Progress, config: TrainingConfig) -> None:
+        """Show the bar."""
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
-        ends_by_steps = not (config.max_minutes or config.patience)
-        self.steps = (config.max_steps or 0) - self.first_step if ends_by_steps else 0
         limited = bool(self.max_steps or self.max_minutes)
         self.bar = tqdm(
             total=1.0,
@@ -52,8 +47,6 @@ class Display(Recorder):
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
         self.updated = progress.seconds
-        if self.on_cpu and progress.step == self.first_step + 1:
-            self._tell_cost(progress.seconds - self.first_second)
         if self.bar.disable:
             return
         if progress.unrecorded.steps:  # those of a GPU's newest update may not be read yet
@@ -100,14 +93,6 @@ class Display(Recorder):
         """Close the bar."""
         self.bar.close()
 
-    def _tell_cost(self, seconds: float) -> None:
-        days, line = self.steps * seconds / 86_400, f"the first step took {seconds:.1f} s"
-        if days > _MAX_DAYS:
-            line += f": {self.steps:,} would take {days:,.0f} days; on a CPU, use model=small"
-            line += " schedule=small_data"
-        self.bar.clear()
-        logger.info(line)
-
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
         limits = []
@@ -150,7 +135,7 @@ class RunRecorder(Display):
         if self.log_file is not None:
             self.log_file.write_to(self.folder.log)
 
-    def open(self, progress: Progress, config: TrainingConfig, *, on_cpu: bool = False) -> None:
+    def open(self, progress: Progress, config: TrainingConfig) -> None:
         """Read the records of the steps before."""
         if self.path.exists():
             earlier = list(read_metrics(self.path))
@@ -164,7 +149,7 @@ class RunRecorder(Display):
             from torch.utils.tensorboard import SummaryWriter
         # It drops what earlier files have from this step on.
         self.events = SummaryWriter(str(self.folder.events), purge_step=progress.step + 1)
-        super().open(progress, config, on_cpu=on_cpu)
+        super().open(progress, config)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Write metrics, with names such as `train/loss`, to all outputs."""

@@ -24,9 +24,10 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.records import draw_learning_curve, read_metrics
 from seq2seq.processes import World
-from seq2seq.run import TrainingRun, describe
+from seq2seq.run import TrainingRun, cost_on_cpu, describe
 from seq2seq.run_folder import checkpoints
 from seq2seq.text import SentencePair
+from seq2seq.train import TrainingConfig
 from seq2seq.transformer import Transformer
 from tests.toy import reversing, script_validation, train, validation, weights
 
@@ -283,7 +284,7 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
     ):
         valid = replace(run.data.valid_sets["valid"], pairs=[SentencePair("a dog", text)])
         data = replace(run.data, valid_sets={"valid": valid})
-        describe(run.trainer, replace(toy, bleu_tokenizer=bleu_tokenizer), data)
+        describe(run.trainer, replace(toy, bleu_tokenizer=bleu_tokenizer), data, 0.1)
     (warning,) = [line for line in caplog.messages if "bleu_tokenizer is not set" in line]
     assert warning.endswith("set bleu_tokenizer=zh")
 
@@ -321,3 +322,9 @@ def test_validation_text_is_never_sampled(toy: Config, tmp_path: Path) -> None:
     valid = run.data.valid_sets["valid"]
     sources = run.data.tokenizer.encode([pair.source for pair in valid.pairs])
     assert [valid.corpus.source(i)[:-1].tolist() for i in range(len(sources))] == sources
+
+
+def test_what_a_step_costs_on_a_cpu_is_told_before_the_first() -> None:
+    assert cost_on_cpu(TrainingConfig(patience=10), 43.2) == "a step takes about 43 s here"
+    assert "100,000 steps 50 days; on a CPU, use" in cost_on_cpu(TrainingConfig(), 43.2)
+    assert "days" not in cost_on_cpu(TrainingConfig(max_steps=1000), 43.2)

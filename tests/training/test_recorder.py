@@ -55,20 +55,6 @@ def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
     assert "loss 3.000, 18 tokens/s, " in display.bar.desc
 
 
-def test_a_first_step_that_is_slow_on_a_cpu_tells_what_all_would_take(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "seq2seq")
-    for limits in ({}, {"max_steps": 1000}, {"patience": 10}):
-        display = Display()
-        display.open(Progress(seconds=5.0), TrainingConfig(**limits), on_cpu=True)
-        for step in (1, 2):
-            display.show_progress(Progress(step=step, seconds=5.0 + 43.2 * step))
-    first = "the first step took 43.2 s"
-    found = [line.partition(";")[0] for line in caplog.messages]
-    assert found == [f"{first}: 100,000 would take 50 days", first, first]
-
-
 def recording(folder: Path, progress: Progress) -> RunRecorder:
     recorder = RunRecorder(folder)
     recorder.open(progress, TrainingConfig())
