@@ -1,4 +1,4 @@
-"""Files of messages of real programs: `MESSAGES=FOLDER pytest tests/documents`."""
+"""Documents and messages of real programs: `DOCUMENTS=FOLDER pytest tests/documents`."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.documents.document import write_text
+from seq2seq.documents.document import Mark, write_text
 from seq2seq.documents.formats import find_format, read_file
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
@@ -15,9 +15,9 @@ from tests.documents.hostile import LANGUAGES
 from tests.documents.marks import run_plan
 from tests.documents.test_placeholders import ENGINES
 
-FOLDER = Path(os.environ.get("MESSAGES", "/nonexistent"))
-FORMATS = ("arb", "json", "po", "properties", "strings", "stringsdict", "ts", "xml")
-FILES = [path for path in sorted(FOLDER.rglob("*")) if find_format(path.name) in FORMATS]
+FOLDER = Path(os.environ.get("DOCUMENTS", "/nonexistent"))
+MESSAGES = ("arb", "json", "po", "properties", "strings", "stringsdict", "ts", "xml")
+FILES = [path for path in sorted(FOLDER.rglob("*")) if find_format(path.name)]
 DIALECTS = {
     "C, Java, Apple": r"%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[qjztL])?[diouxXeEfgGcs@]",
     "Python": r"%\(\w+\)[sd]",
@@ -29,17 +29,20 @@ DIALECTS = {
 }
 
 
-@pytest.mark.skipif(not FILES, reason="needs MESSAGES=FOLDER, files of messages")
+@pytest.mark.skipif(not FILES, reason="needs DOCUMENTS=FOLDER, files of any format")
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_each_text_keeps_its_placeholders(path: Path, engine: object) -> None:
+def test_each_text_keeps_its_tags_its_tabs_and_its_placeholders(path: Path, engine: object) -> None:
     try:
         file = read_file(path.name, path.read_bytes(), LANGUAGES)
     except UserError:
         pytest.skip("is broken on purpose")
     plan = Plan(file.texts)
     for source, target in zip(file.texts, run_plan(plan, engine), strict=True):
+        tags = [Counter(i.raw for i in text if isinstance(i, Mark)) for text in (source, target)]
+        assert tags[0] == tags[1]
         texts = write_text(source), write_text(target)
-        for dialect in DIALECTS.values():
+        assert texts[0].count("\t") == texts[1].count("\t")
+        for dialect in DIALECTS.values() if find_format(path.name) in MESSAGES else ():
             counts = [Counter(re.findall(dialect, text)) for text in texts]
             assert counts[0] == counts[1], texts
