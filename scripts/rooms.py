@@ -1,4 +1,4 @@
-"""Write the drawing of the spine and its guests into seq2seq/README.md, from the imports.
+"""Write the drawing of the core and its guests into seq2seq/README.md, from the imports.
 
 python scripts/rooms.py
 """
@@ -15,9 +15,9 @@ DRAWING = re.compile(r"```mermaid\n.*?```\n", re.S)
 
 
 def room_of(module: str) -> str:
-    """Return the guest's name, or `spine` for the files directly in the package."""
+    """Return the guest's name, or `core` for the files directly in the package."""
     name = module.split(".")[1] if "." in module else ""
-    return name if (PACKAGE / name).is_dir() and name else "spine"
+    return name if (PACKAGE / name).is_dir() and name else "core"
 
 
 def imports_of(path: Path) -> set[str]:
@@ -28,7 +28,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def draw() -> str:
-    """Draw the rooms with their sizes; every guest imports the spine, which imports no guest."""
+    """Draw the rooms with their sizes; every guest imports the core, which imports no guest."""
     files: dict[str, int] = defaultdict(int)
     lines: dict[str, int] = defaultdict(int)
     arrows: set[tuple[str, str]] = set()
@@ -47,11 +47,11 @@ def draw() -> str:
     between = sorted(
         (one, other)
         for one, other in arrows
-        if one != other and "spine" not in (one, other) and one != "cli"
+        if one != other and "core" not in (one, other) and one != "cli"
     )
     links = [f"    {one} --> {other}" for one, other in between]
-    links += [f"    {room} --> spine" for room in sorted(files) if room not in ("spine", "cli")]
-    links += [f"    cli --> {room}" for room in sorted({a for a, _ in arrows} - {"cli", "spine"})]
+    links += [f"    {room} --> core" for room in sorted(files) if room not in ("core", "cli")]
+    links += [f"    cli --> {room}" for room in sorted({a for a, _ in arrows} - {"cli", "core"})]
     return "\n".join(["```mermaid", "flowchart TD", *boxes, *links, "```", ""])
 
 

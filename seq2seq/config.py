@@ -1,4 +1,4 @@
-"""The configuration of a run: its schema, and how it is read from a run folder."""
+"""The configuration of a run: its schema and its checks."""
 
 import math
 from dataclasses import dataclass, field

@@ -21,7 +21,7 @@ class Loss(NamedTuple):
 def label_smoothed_loss(
     logits: Tensor, target_output: Tensor, *, smoothing: float, padding_id: int
 ) -> Loss:
-    """The loss of logits (..., V) and target_output (...); `fast/loss.py` has a fast form."""
+    """The loss of logits (..., V) and target_output (...); `fast/training.py` has a fast form."""
     log_probabilities = logits.log_softmax(dim=-1)
     gold = log_probabilities.gather(-1, target_output.unsqueeze(-1)).squeeze(-1)
     rest = log_probabilities.sum(dim=-1) - gold

@@ -194,10 +194,10 @@ class TrainingRun:
         before = self.state().restored(
             progress_file(self.newest), read_progress(self.newest), default_settings()
         )
-        trainer, average = self.trainer, self.trainer.updater.average
+        trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
-        if average is not None:
-            average.load(read_mean(self.newest, trainer.model))
+        if running_mean is not None:
+            running_mean.load(read_mean(self.newest, trainer.model))
         trainer.progress = before.progress
         # A signal ended the run here, and now a lower limit does.
         if trainer.limit_reached() and not before.progress.ended:
@@ -247,9 +247,9 @@ class TrainingRun:
             self.recorder.close()
 
     def candidate(self) -> Transformer:
-        """Return the model to validate, which may be the best: the trainer's, or its average."""
-        model, average = self.trainer.model, self.trainer.updater.average
-        return model if average is None else average.model
+        """Return the model to validate, which may be the best: the trainer's, or its mean."""
+        model, running_mean = self.trainer.model, self.trainer.updater.running_mean
+        return model if running_mean is None else running_mean.model
 
     def validate_share(self, model: Transformer, world: World) -> list[SetShare]:
         """Translate this process's share of the validation sets."""
@@ -265,7 +265,7 @@ class TrainingRun:
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
-        trainer, average = self.trainer, self.trainer.updater.average
+        trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         self.files.finished.unlink(missing_ok=True)
         self.newest = save_checkpoint(
             self.folder,
@@ -273,7 +273,7 @@ class TrainingRun:
             self._trained(trainer.model),
             trainer.optimizer,
             self.state().to_json(),
-            None if average is None else average.weights,
+            None if running_mean is None else running_mean.weights,
         )
         self._remove_averaged()
         # Where a signal stops a run is kept in addition, so that the mean of the last checkpoints

@@ -87,7 +87,7 @@ class TrainingConfig:
     average_alternatives: list[int] = free([])
     """Other numbers of newest checkpoints; the mean that validates best is taken."""
     validate_mean: bool = changeable(False)
-    """Validate, and keep as the best model, an average of the weights: see `WeightAverage`."""
+    """Validate, and keep as the best model, a running mean of the weights: see `RunningMean`."""
     log_steps: int = free(50)
     """Updates between two records of the training loss."""
 
@@ -255,8 +255,8 @@ def start_moments(adam: Adam) -> None:
 _POWER = 16
 
 
-class WeightAverage:
-    """The average of a model's weights over its updates, of which the newest have most weight.
+class RunningMean:
+    """The running mean of a model's weights over its updates; the newest have most weight.
 
     Update k has a weight proportional to k^16 (polynomial-decay averaging, Shamir and Zhang 2013),
     so that it reaches back over about a twentieth of the updates, however many there are. The mean
@@ -265,7 +265,7 @@ class WeightAverage:
 
     def __init__(self, model: Transformer) -> None:
         self.model = copy.deepcopy(model).eval()
-        """Has the average as its weights, to be validated and saved."""
+        """Has the mean as its weights, to be validated and saved."""
         self.weights = {name: p.detach() for name, p in self.model.named_parameters()}
 
     @staticmethod
@@ -277,17 +277,17 @@ class WeightAverage:
     def update(self, model: Transformer, share: Tensor) -> None:
         """Add the weights after an update, with their share."""
         new: list[Tensor] = list(model.parameters())
-        average = list(self.weights.values())
+        means = list(self.weights.values())
         if share.is_cuda:  # in few kernels
-            changes = torch._foreach_sub(new, average)
+            changes = torch._foreach_sub(new, means)
             torch._foreach_mul_(changes, share)
-            torch._foreach_add_(average, changes)
+            torch._foreach_add_(means, changes)
             return
-        for before, parameter in zip(average, new, strict=True):
+        for before, parameter in zip(means, new, strict=True):
             before.lerp_(parameter, share.to(parameter.dtype))
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Continue from an average that was saved."""
+        """Continue from a mean that was saved."""
         for name, value in weights.items():
             self.weights[name].copy_(value)
 
@@ -413,7 +413,7 @@ class Updater:
         forms: Forms,
         clock: Callable[[], float],
     ) -> None:
-        self.average = WeightAverage(model) if config.validate_mean else None
+        self.running_mean = RunningMean(model) if config.validate_mean else None
         forms.prepare(model, batching, compute)
         self.model = model
         self.batching = batching
@@ -426,9 +426,7 @@ class Updater:
         # What a step computes with lies on the device, where a graph finds it.
         numbers = torch.zeros(4, device=compute.device)
         self.numbers = numbers if compute.on_gpu else numbers.double()
-        self.target_tokens, self.rate, self.average_share, self.dropout_share = (
-            self.numbers.unbind()
-        )
+        self.target_tokens, self.rate, self.mean_share, self.dropout_share = self.numbers.unbind()
         self.losses = torch.zeros(2, dtype=torch.float64, device=compute.device)
         """Smoothed loss and cross-entropy, summed over the step so far."""
         self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=compute.device)
@@ -473,7 +471,7 @@ class Updater:
         )
         # Dropout (5.4): constant rates, or rates that rise over the first updates.
         share = dropout_share(step, self.config.dropout_warmup_steps)
-        self.set_numbers(batches.target_tokens, rate, WeightAverage.share(step), share)
+        self.set_numbers(batches.target_tokens, rate, RunningMean.share(step), share)
 
         # The gradient of the mean loss of the whole step.
         for i, (number, batch) in enumerate(batches.batches):
@@ -525,7 +523,7 @@ class Updater:
         self.losses += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
 
     def update(self) -> None:
-        """Update the weights and their average, unless a loss or the gradient is not finite."""
+        """Update the weights, unless a loss or the gradient is not finite, and their mean."""
         norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         self.losses_and_norm.copy_(torch.cat((self.losses, norm.view(1))))
         # Fused Adam skips the step if found_inf is set, as with GradScaler. The device decides that
@@ -535,8 +533,8 @@ class Updater:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.rate
         self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model, self.average_share)
+        if self.running_mean is not None:
+            self.running_mean.update(self.model, self.mean_share)
 
     def read(self, leave: int = 0) -> list[StepMetrics]:
         """Wait for all started updates but the last `leave`, and return their metrics."""

@@ -35,7 +35,7 @@ class PlainTranslator:
     ) -> list[str]:
         """Translate lines into the model's language, or one of its several; blank ones stay blank.
 
-        After each batch, `on_batch` is called with the lines that are translated, and all.
+        `on_batch` is called after each batch, with how many lines are translated, and of how many.
         """
         tokenizer = self.trained.tokenizer
         controls = control_ids(tokenizer.controls, to, None, self.trained.target_language)

@@ -54,7 +54,7 @@ def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -
 
 
 class LineTranslator(Protocol):
-    """What validates a model."""
+    """What translates the lines of a validation."""
 
     def translate(
         self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]
@@ -85,7 +85,7 @@ def validate_share(
 ) -> list[SetShare]:
     """Translate this process's lines of all validation sets.
 
-    After each batch of a set, `show` is called with the lines that are translated, and all.
+    `show` is called after each batch of a set: how many lines are translated, and of how many.
     """
     limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
     end = time.monotonic() + 60 * limit

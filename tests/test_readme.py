@@ -176,8 +176,13 @@ def test_the_tour_names_every_file_of_the_core_and_every_room() -> None:
         assert abs(int(core[1].replace(",", "")) - lines) <= 100
     for room in PACKAGE.glob("*/__init__.py"):
         assert f"[`{room.parent.name}/`]" in text
-    drawing = runpy.run_path(str(CHECKOUT / "scripts" / "rooms.py"))["draw"]()
-    assert drawing in TOUR.read_text(), "run scripts/rooms.py"
+    rooms = runpy.run_path(str(CHECKOUT / "scripts" / "rooms.py"))
+    assert rooms["draw"]() in TOUR.read_text(), "run scripts/rooms.py"
+    read: set[str] = set()
+    for name in re.findall(r"`(\w+\.py)`", text.split("|---|---|")[1].split("\n\n")[0]):
+        imports = {module.split(".")[1] for module in rooms["imports_of"](PACKAGE / name)}
+        assert imports <= read, f"{name} imports what is below it"
+        read.add(name.removesuffix(".py"))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def start_training(
         if config.forms == "fast":
             guests = Guests(
                 make_forms=lambda device: FastForms(compiled=_compiles(config, device)),
-                make_translator=_FastTranslator,
+                make_translator=FastTranslator,
                 recorder=recorder,
             )
         return run_training(config, folder, yaml, world, guests, resume_hint=resume_hint)
@@ -59,13 +59,18 @@ def _compiles(config: Config, device: torch.device) -> bool:
     return True
 
 
-class _FastTranslator:
+class FastTranslator:
     """`seq2seq.Translator`, as a validation calls it."""
 
     def __init__(self, trained: TrainedModel, compute: Compute, search: SearchConfig) -> None:
         self.trained = trained
+        # Made at the first call, which knows the target language.
         self.translator: Translator | None = None
-        self.options = TranslationOptions(device=str(compute.device), search=search)
+        # On a CPU in float32, as users of the model translate; a GPU in the run's own precision.
+        precision = "bf16" if compute.on_gpu and compute.dtype is torch.bfloat16 else "fp32"
+        self.options = TranslationOptions(
+            device=str(compute.device), precision=precision, search=search
+        )
 
     def translate(
         self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]

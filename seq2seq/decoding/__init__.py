@@ -1,4 +1,4 @@
-"""Translation as users need it, beside the plain search of the spine.
+"""Translation as users need it, beside the plain search of the core.
 
 | module | contents |
 |---|---|

@@ -1,4 +1,4 @@
-"""Fast forms: each computes what a plain form of the spine defines, and is tested against it.
+"""Fast forms: each computes what a plain form of the core defines, and is tested against it.
 
 | module | stands in for | used in |
 |---|---|---|

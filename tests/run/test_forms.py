@@ -1,4 +1,4 @@
-"""The spine alone trains, validates and translates as the fast forms do."""
+"""The core alone trains, validates and translates as the fast forms do."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.cli.guests import start_training
+from seq2seq.cli.guests import FastTranslator, start_training
 from seq2seq.config import Config
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -18,6 +18,7 @@ from seq2seq.run import run_training
 from seq2seq.run_folder import find_model
 from seq2seq.search import SearchConfig
 from seq2seq.translate import PlainTranslator
+from tests.conftest import MakeTrained
 from tests.models import perturb
 from tests.toy import weights
 
@@ -58,3 +59,18 @@ def test_plain_and_fast_forms_translate_alike(
         assert plain == [translation.text for translation in fast.translate(lines)]
         assert plain[0] == ""
         assert len(set(plain)) > 5
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "precision"),
+    [
+        ("cpu", torch.bfloat16, "fp32"),
+        ("cuda", torch.float32, "fp32"),
+        ("cuda", torch.bfloat16, "bf16"),
+    ],
+)
+def test_a_gpu_validates_in_the_precision_of_its_training(
+    make_trained: MakeTrained, device: str, dtype: torch.dtype, precision: str
+) -> None:
+    compute = Compute(torch.device(device), dtype)
+    assert FastTranslator(make_trained(), compute, SearchConfig()).options.precision == precision
