@@ -166,6 +166,11 @@ def explain(error: Exception) -> str:
             return _no_such_key(match[1])
         return f"{match[1]}: {cause or message}"
     if match := re.search(r"Error merging override (.+)", message):
+        section = match[1].partition("=")[0]
+        keys = [key for key in KEYS if key.startswith(f"{_general(section)}.")]
+        if keys:
+            first = ", ".join(key.replace(_general(section), section) for key in keys[:4])
+            return f"{match[1]}: a section, not a setting; give its settings, such as {first}"
         return f"{match[1]}: {cause}"
     if match := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):
         group, name = match.groups()
@@ -175,8 +180,8 @@ def explain(error: Exception) -> str:
                 return f"no such choice: hydra/{kind}={plugin}{near}"
             package = f"hydra-{plugin.partition('_')[0]}-{kind}"
             return f"hydra/{kind}={plugin}: not installed: pip install {package}"
-        if near := _nearest(name, choices(group)):
-            return f"no such choice: {group}={name}{near}"
+        near = _nearest(name, choices(group)) or f"; choose one of {', '.join(choices(group))}"
+        return f"no such choice: {group}={name}{near}"
     # The rest lists the tokens of Hydra's grammar, its folders or its documentation.
     message = re.split(
         r" expecting \{| Config search path:| See https?://|\s+full_key:", f"{message} {cause}"
