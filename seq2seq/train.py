@@ -75,8 +75,7 @@ class TrainingConfig:
     label_smoothing: float = changeable(0.1)
     """Probability of all tokens but the reference together, in the target distribution."""
     checkpoint_steps: int | None = free(1500)
-    """Most updates between two checkpoints, each of which is validated: those of the paper's ten
-    minutes."""
+    """Most updates between two checkpoints, each validated: the paper's ten minutes."""
     checkpoint_minutes: float | None = free(10.0)
     """Most minutes between two checkpoints."""
     keep_checkpoints: int = free(5)

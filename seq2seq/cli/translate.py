@@ -114,12 +114,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="-",
         metavar="FILE",
-        help="translations, also compressed; FILE.*.part until complete (default: stdout)",
+        help="translations, also compressed; of a folder, the folder to make; FILE.*.part until"
+        " complete (default: stdout)",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue what this command, also with --resume, has left in FILE.resume.part",
+        help="continue what this command, also with --resume, has left in FILE.resume.part; bring a"
+        " folder of documents up to date",
     )
     parser.add_argument(
         "--interactive",
