@@ -153,11 +153,13 @@ def read_glossary(path: str | Path) -> dict[str, str]:
         source, *targets = (" ".join(column.split()) for column in line.split("\t"))
         if len(targets) != 1 or not source or not targets[0]:
             raise UserError(
-                f"{path}: line {number}: {line!r:.80} is not a term, a tab and its translation"
+                f"{path}: line {number}: {line!r:.80} is not a term, a tab and its translation;"
+                " save a spreadsheet as text with tabs"
             )
-        if source in terms:
-            raise UserError(f"{path}: line {number}: {source!r:.80} is there twice; remove one")
-        terms[source] = targets[0]
+        if terms.setdefault(source, targets[0]) != targets[0]:
+            raise UserError(
+                f"{path}: line {number}: {source!r:.80} has another translation above; remove one"
+            )
     if not terms:
         raise UserError(f"{path}: no term in it: write a term, a tab and its translation per line")
     return terms

@@ -57,9 +57,11 @@ def test_terms_are_paired_where_they_stand_equally_often(
     assert [f"{source[slice(*one)]} {target[slice(*other)]}" for one, other in found] == pairs
 
 
-def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
+def test_blank_lines_comments_and_copies_are_no_terms(tmp_path: Path) -> None:
     path = tmp_path / "terms.tsv"
-    path.write_bytes(b"\xef\xbb\xbf# nautical\r\n\r\n sea \tla  mer\r\nred house\tmaison\r\n")
+    path.write_bytes(
+        b"\xef\xbb\xbf# nautical\r\n\r\n sea \tla  mer\r\nred house\tmaison\r\nsea\tla mer"
+    )
     assert read_glossary(path) == {"sea": "la mer", "red house": "maison"}
 
 
@@ -72,7 +74,7 @@ def test_blank_lines_and_comments_are_no_terms(tmp_path: Path) -> None:
         ("sea\t\n", "line 1: 'sea\\t' is not a term"),
         ("\tmer\n", "line 1: '\\tmer' is not a term"),
         ("sea\tmer\tnoun\n", "line 1: 'sea\\tmer\\tnoun' is not a term"),
-        ("sea\tmer\n\nsea \tocéan\n", "line 3: 'sea' is there twice; remove one"),
+        ("sea\tmer\n\nsea \tocéan\n", "line 3: 'sea' has another translation above; remove one"),
         (b"\xff\tb\n", ":1: byte 0xff at position 1 of the line is not UTF-8"),
     ],
 )
