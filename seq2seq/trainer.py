@@ -79,8 +79,9 @@ FORMAT = 2
 
 # How to keep those settings of a checkpoint that are not keys of the configuration.
 _HINTS = {
-    "data": " (the text, its filters or its encoding: compare the keys of data in config.yaml)",
-    "micro_batches": " (it follows from training.micro_batch_tokens and the number of processes)",
+    "data": "; the text, its filters or its encoding have changed: compare the keys of data in"
+    " config.yaml. A new run goes on from this model, with more text, by init_from",
+    "micro_batches": "; it follows from training.micro_batch_tokens and the number of processes",
 }
 
 
