@@ -166,7 +166,7 @@ class DataConfig:
 
     def _check_languages(self) -> None:
         """Check that all splits that a model sees have a target language, or none."""
-        names = [*self.training_splits(), *self.validation_splits()]
+        names = [*self.training_names(), *self.validation_names()]
         codes = {name: self.split_config(name).target_language for name in names}
         for name, code in codes.items():
             if code is not None:
@@ -180,12 +180,12 @@ class DataConfig:
                 f" data.{missing}.target_language"
             )
 
-    def training_splits(self) -> list[str]:
+    def training_names(self) -> list[str]:
         """Return the names of `train` and the further corpora, in the order of encoding."""
         corpora = [f"corpora.{name}" for name in sorted(self.corpora)]
         return ["train", *corpora] if self.train.is_configured or not corpora else corpora
 
-    def validation_splits(self) -> list[str]:
+    def validation_names(self) -> list[str]:
         """Return the names of `valid` and the further validation sets."""
         return ["valid", *(f"valid_sets.{name}" for name in self.valid_sets)]
 
@@ -432,7 +432,7 @@ def training_splits(
 ) -> list[Split]:
     """Return the training split and the further corpora, in the order in which they are encoded."""
     valid = valid or Split(config, "valid")
-    return [Split(config, name, known, valid) for name in config.training_splits()]
+    return [Split(config, name, known, valid) for name in config.training_names()]
 
 
 FileState: TypeAlias = tuple[str, int | str, int, int]

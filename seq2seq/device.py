@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from seq2seq.errors import UsageError, UserError, limit_reached
+from seq2seq.errors import UsageError, UserError, out_of_memory
 
 logger = logging.getLogger("seq2seq")
 
@@ -62,7 +62,7 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
             has_gpu = torch.cuda.is_available()
             choices = "auto, cpu or cuda" if has_gpu else "auto or cpu, as PyTorch finds no GPU"
             raise UserError(f"device {name!r} can't be used here: choose {choices}") from None
-        reason = limit_reached(error) or UserError(error)
+        reason = out_of_memory(error) or UserError(error)
         if _NO_KERNELS in str(error) and processes == 1:
             logger.warning(f"running on the CPU, because the GPU can't be used: {reason}")
             return torch.device("cpu")
@@ -171,6 +171,6 @@ def oom_as_user_error() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if reached := limit_reached(error):
-            raise reached from error
+        if failure := out_of_memory(error):
+            raise failure from error
         raise

@@ -46,7 +46,7 @@ _OUT_OF_MEMORY = (
 )
 
 
-def limit_reached(error: BaseException) -> OutOfMemoryError | None:
+def out_of_memory(error: BaseException) -> OutOfMemoryError | None:
     """Make a user error from a library's error if it means that memory has run out."""
     words = str(error).lower()
     if isinstance(error, MemoryError) or (

@@ -181,7 +181,7 @@ def prepare(
     training split. `tokenizer` is that of a trained model; without it, one is learned.
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
-    further = [Split(config, name) for name in config.validation_splits()[1:]]
+    further = [Split(config, name) for name in config.validation_names()[1:]]
     test = [Split(config, "test")] if config.test.is_configured else []
     for split in test:
         split.files()  # whose absence is better known before the work, as is that of the others

@@ -24,7 +24,7 @@ from seq2seq.transformer import Transformer
 
 logger = logging.getLogger("seq2seq")
 
-_BATCH_TOKENS = 2048
+_LOSS_BATCH_TOKENS = 2048
 # Of training.max_minutes: the outputs of a model that doesn't end them take long.
 _MAX_SHARE = 0.1
 
@@ -36,7 +36,7 @@ class _TimeOverError(Exception):
 @torch.inference_mode()
 def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -> float:
     """Compute the mean cross-entropy of all pairs, in nats per target token (teacher forcing)."""
-    tokens = max(_BATCH_TOKENS, *corpus.longest)
+    tokens = max(_LOSS_BATCH_TOKENS, *corpus.longest)
     batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=0)
     total, count = 0.0, 0
     for indices in batching.in_order():

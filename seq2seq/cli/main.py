@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from seq2seq import __version__
-from seq2seq.errors import UsageError, UserError, limit_reached
+from seq2seq.errors import UsageError, UserError, out_of_memory
 
 _COMMANDS = {
     "train": "train a model from parallel text (a Hydra application)",
@@ -139,8 +139,8 @@ def _explain(error: BaseException) -> str:
         return str(UserError(f"{where}: {error.strerror}"))
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # Path.expanduser's
         return "no home folder: write paths that begin with ~ in full; give cache=FOLDER to train"
-    if reached := limit_reached(error):
-        return str(reached)
+    if failure := out_of_memory(error):
+        return str(failure)
     return (
         # UserError puts it on one line, whatever it holds.
         f"internal error: {type(error).__name__}: {UserError(error)}; please report it, with the"

@@ -18,7 +18,7 @@ from seq2seq.decoding.options import SamplingConfig, SweepConfig
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
-from seq2seq.errors import UserError, limit_reached
+from seq2seq.errors import UserError, out_of_memory
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
@@ -300,8 +300,8 @@ def _errors_as_user_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if reached := limit_reached(error):
-            raise reached from error
+        if failure := out_of_memory(error):
+            raise failure from error
         message = UserError(error)  # on one line
         raise UserError(
             f"engine ctranslate2 can't be used here: {message}; choose the engine native"

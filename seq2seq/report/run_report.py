@@ -183,7 +183,7 @@ def _search(trained: TrainedModel, config: Config) -> SearchConfig:
 def validation_sets(run: Path, config: Config) -> list[TextSet]:
     """Read the validation sets of a run: `valid` and `data.valid_sets`."""
     sets = []
-    for name in config.data.validation_splits():
+    for name in config.data.validation_names():
         split = Split(config.data, name)
         with folder_of_text(run):
             pairs = list(split.pairs())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.errors import OutOfMemoryError, limit_reached
+from seq2seq.errors import OutOfMemoryError, out_of_memory
 from seq2seq.tokenizer import Tokenizer
 from tests.models import save_untrained
 
@@ -38,12 +38,12 @@ def test_a_search_that_is_too_large_is_one_line(model: Path, trial: Callable) ->
 
 
 def test_what_libraries_say_is_told_apart() -> None:
-    assert isinstance(limit_reached(MemoryError()), OutOfMemoryError)
+    assert isinstance(out_of_memory(MemoryError()), OutOfMemoryError)
     assert isinstance(
-        limit_reached(torch.OutOfMemoryError("CUDA out of memory.")), OutOfMemoryError
+        out_of_memory(torch.OutOfMemoryError("CUDA out of memory.")), OutOfMemoryError
     )
     with pytest.raises(RuntimeError) as no_memory:
         torch.empty(2**60)
-    assert isinstance(limit_reached(no_memory.value), OutOfMemoryError)
-    assert limit_reached(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
-    assert limit_reached(KeyError("out of memory")) is None
+    assert isinstance(out_of_memory(no_memory.value), OutOfMemoryError)
+    assert out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
+    assert out_of_memory(KeyError("out of memory")) is None
