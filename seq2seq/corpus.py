@@ -346,7 +346,9 @@ class Split:
     def form(self) -> TsvForm:
         """How a .tsv of pairs is read; found once."""
         path = self._config.pairs
-        return tsv_form(path) if path and pairs_suffix(path) == ".tsv" else TsvForm()
+        if path and pairs_suffix(path) == ".tsv":
+            return tsv_form(path, self._languages)
+        return TsvForm()
 
     def remarks(self) -> list[str]:
         """Say what in the file is not read as it stands there."""

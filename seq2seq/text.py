@@ -208,6 +208,9 @@ def reason_of(error: Exception) -> str:
 # Lines with tabs: plain, or as a spreadsheet writes them.
 
 
+Languages: TypeAlias = tuple[str, str]
+"""Codes of the source language and of the target language."""
+
 _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
 _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
 # What headers consist of, besides the codes and names of languages that Python knows.
@@ -231,11 +234,13 @@ class TsvForm(NamedTuple):
     """The first line, if it names two languages, and so is no pair."""
 
 
-def tsv_form(path: str) -> TsvForm:
+def tsv_form(path: str, languages: Languages) -> TsvForm:
     """Find how a file is read, from the whole of it."""
+    codes = "\t".join(languages).casefold()
     with closing(read_text_lines(path)) as lines:
         first = next(lines, "")
-    return TsvForm(is_quoted(path), first if is_header(first) else "")
+    has_header = is_header(first) or first.replace('"', "").casefold() == codes
+    return TsvForm(is_quoted(path), first if has_header else "")
 
 
 def is_quoted(path: str) -> bool:
@@ -243,19 +248,28 @@ def is_quoted(path: str) -> bool:
 
     They stand around fields, and are doubled within. As a plain text may have such fields, one of
     them must hold a quotation mark or a tab, or all fields are quoted, or just those with a comma.
+    Where nine lines in ten have quoted fields alone, one that breaks the quoting is an error.
     """
     is_needed, kinds = False, set[tuple[bool, bool]]()
-    for line in read_text_lines(path):
+    all_quoted, broken = 0, 0  # lines of quoted fields alone, and the first line that is no row
+    number = 0
+    for number, line in enumerate(read_text_lines(path), start=1):
         if '"' not in line:
             kinds.add((False, "," in line))
         elif not _ROW.fullmatch(line):
-            return False
+            broken = broken or number
         else:
             fields = _FIELDS.findall(line)
             kinds.update((field[0] == '"', "," in field) for field in fields)
             is_needed = is_needed or any(re.search('""|\t', field[1:-1]) for field in fields)
+            all_quoted += all(field[0] == '"' for field in fields)
+    if broken and all_quoted > 0.9 * number:
+        raise UserError(
+            f"{path}:{broken}: a quotation mark that is not doubled, or a line break within a cell,"
+            " in a file of quoted cells: repair the cell"
+        )
     quoted, with_comma = zip(*kinds, strict=True) if kinds else ((), ())
-    return is_needed or (any(quoted) and (all(quoted) or quoted == with_comma))
+    return not broken and (is_needed or (any(quoted) and (all(quoted) or quoted == with_comma)))
 
 
 def read_rows(path: str, form: TsvForm) -> Iterator[tuple[int, list[str]]]:
@@ -292,10 +306,6 @@ _MAX_LANGUAGES = 20  # that an error names
 _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 # Elements within a segment whose content is formatting of another program, not text.
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
-
-
-Languages: TypeAlias = tuple[str, str]
-"""Codes of the source language and of the target language."""
 
 
 class SentencePair(NamedTuple):
@@ -345,8 +355,8 @@ def _read_tsv(path: str, form: TsvForm) -> Iterator[SentencePair]:
     for number, (source, *rest) in read_rows(path, form):
         if len(rest) != 1:
             raise UserError(
-                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: remove line"
-                " breaks within a cell, and other columns, such as by cut -f1,2"
+                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: save a"
+                " spreadsheet as text with tabs, without other columns or line breaks within cells"
             )
         yield SentencePair(source, rest[0])
 

@@ -102,7 +102,24 @@ def test_a_tsv_is_plain_text_unless_all_of_it_is_a_spreadsheet_s(
 def test_a_line_break_in_a_cell_is_refused(tmp_path: Path) -> None:
     config = of_pairs(tmp_path / "text.tsv", 'en\tde\n"c ""d""\ne"\t"f\ng"\n')
     assert f"{config.train.pairs}:2: has 0 tabs; " in refusal(config)
-    assert "remove line breaks within a cell" in refusal(config)
+    assert "line breaks within cells" in refusal(config)
+
+
+@pytest.mark.parametrize("line", ['"5" wide"\t"5 Zoll"', '"a\nb"\t"c"'])
+def test_a_line_that_breaks_the_quoting_of_a_spreadsheet_is_named(
+    tmp_path: Path, line: str
+) -> None:
+    rows = ['"Hi."\t"Hallo."', *['"Bye."\t"Gut."'] * 20]
+    config = of_pairs(tmp_path / "text.tsv", "\n".join([*rows, line, *rows]))
+    assert f"{config.train.pairs}:22: a quotation mark that is not doubled" in refusal(config)
+
+
+@pytest.mark.parametrize("header", ["en\tTum", '"en"\t"tum"'])
+def test_a_header_of_the_languages_of_the_run_is_no_pair(tmp_path: Path, header: str) -> None:
+    config = of_pairs(tmp_path / "text.tsv", f"{header}\na\tb\n")
+    assert len(read(config)) == 2
+    config = replace(config, source_language="en", target_language="tum")
+    assert [tuple(pair) for pair in Split(config, "train").pairs()] == [("a", "b")]
 
 
 @given(cells, st.integers(1, 5))
