@@ -374,7 +374,10 @@ class Decoder(Protocol):
 
 
 class Engine:
-    """Searches with a model in evaluation mode."""
+    """Searches with a model in evaluation mode.
+
+    Another engine overrides `search`, and `rounded` if its batches should have certain sizes.
+    """
 
     rounded: Callable[[int], int] = int
     """Rounds the number of sentences of a full batch."""

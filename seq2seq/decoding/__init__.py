@@ -9,7 +9,6 @@
 | `engines` | the native search and CTranslate2's |
 | `ensemble` `sampling` `glossary` | several models, drawn outputs, outputs with given terms |
 | `alignment` | word alignments and attention maps |
-| `tuning` | the beam size and the length penalty that score best |
 | `many` `resume` `ray_data` | large texts: chunks, processes, a killed translation that goes on |
 
 Nothing here may know of documents, of the server or of a run.
