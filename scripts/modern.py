@@ -21,10 +21,9 @@ from statistics import mean, median
 
 from tabulate import tabulate
 
-from seq2seq.files import RunFolder
-from seq2seq.machine.records import read_metrics
 from seq2seq.model_folder import read_description
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import RunFolder, find_model
+from seq2seq.run.records import read_metrics
 
 CHANGES = ("norm_position", "norm", "positions", "activation", "num_kv_heads", "bias")
 SCALES, SEEDS, WARM_UPS = (0.25, 0.5, 1.0), (1, 2), (300, 100, 30, 10, 3)

@@ -21,10 +21,9 @@ from types import FrameType
 from typing import Any
 
 from scripts.table3 import ROWS
-from seq2seq.files import RunFolder
-from seq2seq.machine.records import read_metrics
 from seq2seq.model_folder import read_search
-from seq2seq.run_folder import checkpoints, find_model, progress_file, read_config
+from seq2seq.run.folder import RunFolder, checkpoints, find_model, progress_file, read_config
+from seq2seq.run.records import read_metrics
 
 
 @dataclass(frozen=True)

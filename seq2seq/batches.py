@@ -1,17 +1,25 @@
-"""Batches of sentence pairs of similar length, each of about a given number of tokens (5.1).
+"""Pairs of token ids, and batches of pairs of similar length, of a number of tokens each (5.1).
+
+An encoded corpus is two files that are mapped into memory. Every sequence ends with the end symbol.
+One file has the ids of source 0, target 0, source 1 and so on, as uint16 where the vocabulary
+allows it and int32 otherwise. The other, FILE.ends, has 0 and where each sequence ends, as int64.
 
 Which pairs an epoch takes (`Mixture`), in which batches and in which order (`Batching`), is a
 function of (seed, epoch) alone: a resumed run needs no state of it, and each process takes its
 share of one list.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from math import ceil, floor
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,9 +27,144 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2seq.device import copy_to_device
-from seq2seq.encoded import EncodedCorpus, Lengths, Rows, Share, share_with_none
 from seq2seq.errors import UserError
-from seq2seq.tokenizer import PADDING_ID, START_ID
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
+
+TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
+Lengths: TypeAlias = NDArray[np.int32]
+"""In tokens, the end symbol counted."""
+Rows: TypeAlias = NDArray[np.integer[Any]]
+"""Numbers of pairs in a corpus."""
+EncodedPairs: TypeAlias = tuple[TokenIds, NDArray[np.int64]]
+"""The ids of source 0, target 0, source 1 and so on, and the length of each."""
+Tokens: TypeAlias = tuple[TokenIds, Lengths]
+"""The ids of some sequences, one after the other, and the length of each."""
+Share: TypeAlias = Callable[[Callable[[], list[Rows]]], list[Rows]]
+"""Returns what the function returns, which one process of a machine calls for all of them."""
+
+
+# Pairs of token ids.
+
+
+_ENDS = ".ends"
+_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
+
+
+class EncodedCorpus:
+    """Token ids of aligned pairs, read in place: it takes no memory but the mapped files'."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open the files that ``new_corpus`` wrote."""
+        self._path = path
+        try:
+            # Plain arrays: those of class `memmap` take longer to index.
+            self._ends = np.asarray(np.memmap(f"{path}{_ENDS}", np.int64, "r"))  # (2 N + 1,)
+            itemsize, rest = divmod(os.stat(path).st_size, int(self._ends[-1]))
+            self._ids: TokenIds = np.asarray(np.memmap(path, _DTYPES[itemsize], "r"))
+            if rest or len(self._ends) % 2 == 0:
+                raise ValueError("a file is cut short")
+        except (OSError, ValueError, KeyError, ZeroDivisionError) as error:
+            raise UserError(
+                f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
+            ) from error
+
+    def __len__(self) -> int:
+        return len(self._ends) // 2
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EncodedCorpus, (self._path,)  # which another process maps, too
+
+    def first_row(self, epoch: int) -> int:
+        """Return the row of the first pair of an epoch; here 0, as all have the same rows."""
+        return 0
+
+    def close(self) -> None:
+        """Encode no more epochs, and stop one that another thread encodes."""
+
+    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
+        """Return the lengths of sources and targets, (len,) each, or those of some rows."""
+        if rows is not None:
+            return self._spans(2 * rows)[1], self._spans(2 * rows + 1)[1]
+        lengths = np.empty(2 * len(self), np.int32)
+        np.subtract(self._ends[1:], self._ends[:-1], out=lengths)
+        return lengths[0::2], lengths[1::2]
+
+    @cached_property
+    def longest(self) -> tuple[int, int]:
+        """The lengths of the longest source and of the longest target."""
+        source, target = self.lengths()
+        return int(source.max()), int(target.max())
+
+    @cached_property
+    def total(self) -> tuple[int, int]:
+        """The numbers of source tokens and of target tokens."""
+        source, target = self.lengths()
+        return int(source.sum(dtype=np.int64)), int(target.sum(dtype=np.int64))
+
+    def source(self, index: int) -> TokenIds:
+        """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
+        return self._ids[self._ends[2 * index] : self._ends[2 * index + 1]]
+
+    def target(self, index: int) -> TokenIds:
+        """Return the ids of a target, (T,), with the end symbol; a read-only view of the file."""
+        return self._ids[self._ends[2 * index + 1] : self._ends[2 * index + 2]]
+
+    def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the ids of some pairs, padded on the right: sources (B, S), targets (B, T)."""
+        return self._padded(2 * rows), self._padded(2 * rows + 1)
+
+    def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
+        """Return the ids of some pairs, one after the other: of the sources and of the targets."""
+        return self._tokens(2 * rows), self._tokens(2 * rows + 1)
+
+    def _tokens(self, sequences: Rows) -> Tokens:
+        starts, lengths = self._spans(sequences)  # (B,)
+        # The place of each token in the file: its place among these, moved as its sequence is.
+        moved = starts - (np.cumsum(lengths) - lengths)  # (B,)
+        places = np.arange(lengths.sum()) + np.repeat(moved, lengths)  # (N,)
+        return self._ids[places], lengths
+
+    def _padded(self, sequences: Rows) -> NDArray[np.int64]:
+        starts, lengths = self._spans(sequences)  # (B,)
+        columns = np.arange(lengths.max(initial=0))  # (T,)
+        within = columns < lengths[:, None]  # (B, T)
+        padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
+        padded[within] = self._ids[(starts[:, None] + columns)[within]]
+        return padded
+
+    def _spans(self, sequences: Rows) -> tuple[NDArray[np.int64], Lengths]:
+        """Return where some sequences start in the file, and their lengths."""
+        starts = self._ends[sequences]
+        return starts, (self._ends[sequences + 1] - starts).astype(np.int32)
+
+
+@contextmanager
+def new_corpus(path: str | Path) -> Iterator[Callable[[EncodedPairs], None]]:
+    """Write the files of a corpus by a function that appends what `encode_ids` has returned."""
+    with open(path, "wb") as ids, open(f"{path}{_ENDS}", "wb") as ends:
+        end = 0
+        ends.write(np.int64(end).tobytes())
+
+        def append(pairs: EncodedPairs) -> None:
+            nonlocal end
+            ids.write(pairs[0].tobytes())
+            ends.write((end + np.cumsum(pairs[1])).tobytes())
+            end += len(pairs[0])
+
+        yield append
+
+
+def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> EncodedPairs:
+    """Join pairs of ids without the end symbol, which is added here."""
+    sequences = [ids for pair in zip(sources, targets, strict=True) for ids in pair]
+    lengths = np.array([len(ids) + 1 for ids in sequences], dtype=np.int64)
+    ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
+    dtype = _DTYPES[2 if vocab_size <= 1 << 16 else 4]
+    return np.fromiter(ended, dtype=dtype, count=int(lengths.sum())), lengths
+
+
+# Batches of them.
+
 
 # Before sorting, each length is stretched by a random share of up to this. So different pairs share
 # a batch in each epoch, of still about one length.
@@ -65,7 +208,7 @@ class Batching:
     tensor2tensor did."""
     mixture: "Mixture | None" = None
     """Which pairs each epoch takes; all of them, once, if not given."""
-    share: Share = share_with_none
+    share: Share = lambda order: order()
     """By which one process of a machine orders an epoch for all of them."""
     _newest: tuple[int, list[Rows]] | None = field(default=None, init=False)
 
@@ -98,8 +241,7 @@ class Batching:
         """Make the batches of an epoch, in order, each as the rows of its pairs; keep the last."""
         if self._newest is None or self._newest[0] != epoch:
             first = self.corpus.first_row(epoch)
-            with self.share(lambda path: _save(self._order(epoch, first), path)) as path:
-                self._newest = epoch, _load(path)
+            self._newest = epoch, self.share(lambda: self._order(epoch, first))
         return self._newest[1]
 
     def _order(self, epoch: int, first: int) -> list[Rows]:
@@ -224,20 +366,6 @@ def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, i
         pieces.append(pairs[start:end])
         start = end
     return pieces
-
-
-def _save(batches: list[Rows], path: Path) -> None:
-    """Write the rows of all batches, where each batch ends among them, and how many there are."""
-    ends = np.cumsum([len(batch) for batch in batches])
-    saved = np.concatenate([*batches, ends, [len(ends)]], dtype=np.int32, casting="unsafe")
-    saved.tofile(path)
-
-
-def _load(path: Path) -> list[Rows]:
-    """Map what `_save` wrote into memory."""
-    saved = np.asarray(np.memmap(path, np.int32, "r"))
-    rows, ends = np.split(saved[:-1], [-saved[-1]])
-    return np.split(rows, ends[:-1])
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""Where to compute and in which precision, and copies between the host and a device."""
+"""Where to compute: the device, the precision, the processes; copies to and from a device."""
 
 import logging
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -44,6 +45,43 @@ class Compute:
     def __str__(self) -> str:
         """Return for example `cuda:0, bfloat16`."""
         return f"{self.device}, {str(self.dtype).removeprefix('torch.')}"
+
+
+T = TypeVar("T")
+
+
+class World:
+    """The processes of a training, seen from one of them: here, it is alone.
+
+    `seq2seq.machine.processes` has those of torchrun.
+    """
+
+    rank = 0
+    size = 1
+
+    def share(self, micro_batches: Sequence[T]) -> list[tuple[int, T]]:
+        """Return this process's micro-batches of a step, every `size`-th, with their numbers."""
+        return list(enumerate(micro_batches))[self.rank :: self.size]
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their sums over all processes, in one exchange."""
+
+    def gather(self, *values: float) -> list[list[float]]:
+        """Return the values of all processes, in the order of their ranks."""
+        return [list(values)]
+
+    def gather_objects(self, value: T) -> list[T]:
+        """Return the values of all processes, which may have worked on them for hours."""
+        return [value]
+
+    def on_main(self, act: Callable[[], T]) -> T:
+        """Return what `act` returns in the main process; if it fails there, the others exit."""
+        return act()
+
+    def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
+        """Return the main process's clock and any process's signal, so that all decide the same."""
+        rows = self.gather(seconds, signal or 0)
+        return rows[0][0], int(max(number for _, number in rows)) or None
 
 
 def choose_device(name: str, *, processes: int = 1) -> torch.device:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from io import BufferedReader
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from seq2seq.errors import UserError
@@ -164,6 +165,13 @@ def errors_as_user_errors(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder for files that need no name once they are open, and remove it afterwards."""
+    with errors_as_user_errors(Path(gettempdir())), TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def remove_folder(folder: Path) -> None:
@@ -435,43 +443,3 @@ def _open_listed_file(folder: Path, name: str, max_bytes: int) -> Iterator[Buffe
 def manifest_sum(folder: Path) -> str:
     """Return the sha256 of a folder's manifest, and so of all that it lists."""
     return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()
-
-
-class RunFolder:
-    """The paths in a run's folder, of which any may be missing."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lock = path / ".lock"
-        self.config = path / "config.yaml"
-        self.data = path / "data.json"
-        """What training recorded of its data."""
-        self.log = path / "train.log"
-        self.metrics = path / "metrics.jsonl"
-        self.learning_curve = path / "learning_curve.png"
-        self.events = path / "tensorboard"
-        self.checkpoints = path / "checkpoints"
-        self.best = path / "best"
-        """The model whose validation was the best."""
-        self.averaged = path / "averaged"
-        """The mean of the last checkpoints, if it is better."""
-        self.finished = path / "finished.json"
-        """Written when training and averaging are finished; says why training ended."""
-        self.page = path / "report.html"
-
-    @property
-    def files(self) -> list[Path]:
-        """The files that are a run's own, models and checkpoints not counted."""
-        return [self.config, self.data, self.log, self.metrics, self.learning_curve, self.finished]
-
-    def checkpoint(self, step: int) -> Path:
-        """The folder of a checkpoint."""
-        return self.checkpoints / f"step_{step:08d}"
-
-    def read_finished(self) -> dict[str, Any]:
-        """Read `finished.json`; empty if there is none, or it is corrupt."""
-        with suppress(UserError):
-            content = parse_json(self.finished, read_regular_file(self.finished, MAX_BYTES))
-            if isinstance(content, dict):
-                return content
-        return {}

@@ -42,6 +42,7 @@ from seq2seq.files import (
     write_folder,
 )
 from seq2seq.search import MAX_ALPHA
+from seq2seq.settings import Kind, settings
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import (
     PADDING_ID,
@@ -417,6 +418,24 @@ def read_listed_tensors(
 def check_weights(folder: Path, model: Transformer) -> None:
     """Check that the weights are those that were written; they are not parsed."""
     check_listed_file(folder, WEIGHTS_FILE, max_bytes(model.state_dict()))
+
+
+def average(folders: Sequence[Path]) -> TrainedModel:
+    """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
+    *earlier, last = folders
+    mean = load_model(last)
+    sizes = dict(settings(mean.model.config, Kind.fixed))
+    sums = {name: value.double() for name, value in mean.model.state_dict().items()}
+    for folder in earlier:
+        checkpoint = load_model(folder)
+        if checkpoint.tokenizer.files() != mean.tokenizer.files():
+            raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
+        if dict(settings(checkpoint.model.config, Kind.fixed)) != sizes:
+            raise UserError(f"{folder}: another model than {last}: they have no mean")
+        for name, value in checkpoint.model.state_dict().items():
+            sums[name] += value
+    mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
+    return replace(mean, search=None)
 
 
 Descriptions: TypeAlias = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]

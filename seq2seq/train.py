@@ -19,12 +19,10 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam
 
-from seq2seq.batches import Batching, BatchStatistics, Mixture, cut
-from seq2seq.device import Compute, HostCopy, oom_as_user_error
-from seq2seq.encoded import EncodedCorpus, Rows
+from seq2seq.batches import Batching, BatchStatistics, EncodedCorpus, Mixture, Rows, cut
+from seq2seq.device import Compute, HostCopy, World, oom_as_user_error
 from seq2seq.errors import OutOfMemoryError, UsageError, UserError, check_number
 from seq2seq.loss import Loss, label_smoothed_loss
-from seq2seq.processes import World
 from seq2seq.settings import changeable, fixed, free
 from seq2seq.sizes import NormPosition, TransformerConfig
 from seq2seq.transformer import Transformer

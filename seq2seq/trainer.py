@@ -1,26 +1,18 @@
 """The training loop (section 5): when to update, save and validate, until the end."""
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from seq2seq.batches import Batching
-from seq2seq.device import Compute
-from seq2seq.encoded import Rows
-from seq2seq.errors import UserError
-from seq2seq.files import parse_json
-from seq2seq.preparation import PreparedData
-from seq2seq.processes import StopSignals, World
-from seq2seq.settings import Setting
+from seq2seq.batches import Batching, Rows
+from seq2seq.device import Compute, World
 from seq2seq.train import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
 from seq2seq.transformer import Transformer
 
@@ -72,68 +64,6 @@ class Progress:
         return False
 
 
-# What a checkpoint keeps of a run.
-
-
-FORMAT = 2
-
-# How to keep those settings of a checkpoint that are not keys of the configuration.
-_HINTS = {
-    "data": "; the text, its filters or its encoding have changed: compare the keys of data in"
-    " config.yaml. A new run goes on from this model, with more text, by init_from",
-    "micro_batches": "; it follows from training.micro_batch_tokens and the number of processes",
-}
-
-
-@dataclass(frozen=True)
-class RunState:
-    """All that is saved in addition to weights and moments, so that a run can be resumed."""
-
-    progress: Progress
-    fixed: dict[str, Setting]
-    """Settings that a resumed run must share: text, seed, batches, model."""
-    changeable: dict[str, Setting]
-    """Settings that may change, but then the result differs from that of an uninterrupted run."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        return {"format": FORMAT, **asdict(self)}
-
-    def restored(
-        self, path: Path, saved: dict[str, Any], defaults: Mapping[str, Setting]
-    ) -> "RunState":
-        """Return a saved state, if this one may resume from it.
-
-        Settings that it doesn't name, because an earlier version wrote it, had their defaults.
-        """
-        if saved.get("format") != FORMAT:
-            written = repr(saved.get("format"))[:100]
-            raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
-        content = {name: value for name, value in saved.items() if name != "format"}
-        before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
-        for name in self.fixed.keys() & defaults.keys():
-            before.fixed.setdefault(name, defaults[name])
-        for name in self.changeable.keys() & defaults.keys():
-            before.changeable.setdefault(name, defaults[name])
-        for name in {**self.fixed, **before.fixed}:
-            then, now = before.fixed.get(name), self.fixed.get(name)
-            if then != now:
-                raise UserError(
-                    f"{path}: was trained with {name[:100]}={repr(then)[:100]}, now {now!r}:"
-                    " resume with what it was trained with, or start a new run_dir"
-                    f"{_HINTS.get(name, '')}"
-                )
-        return before
-
-    def changes(self, before: "RunState") -> list[str]:
-        """Describe each changed setting in one line."""
-        return [
-            f"{name}: {before.changeable.get(name)} before, {now} now"
-            for name, now in self.changeable.items()
-            if before.changeable.get(name) != now
-        ]
-
-
 Metrics: TypeAlias = Mapping[str, float]
 T = TypeVar("T")
 
@@ -142,25 +72,10 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Records a run from its start to its end, in the main process; this class records nothing.
-
-    It must not raise.
-    """
-
-    def start_log(self) -> None:
-        """Called when the run folder may be written to."""
-
-    def record_data(self, data: PreparedData) -> None:
-        """Called before training."""
-
-    def open(self, progress: Progress, config: TrainingConfig) -> None:
-        """Called before training, which goes on from this progress."""
+    """Records a training, in the main process; this class records nothing. It must not raise."""
 
     def show_progress(self, progress: Progress) -> None:
         """Called after each update, before its metrics are recorded."""
-
-    def show_validation(self, done: int, lines: int) -> None:
-        """Called after each batch that a validation translates."""
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Called every `log_steps` updates, and before each validation."""
@@ -168,15 +83,23 @@ class Recorder:
     def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Called after each validation."""
 
-    def close(self) -> None:
-        """Called after training."""
 
-    def report(self, device: str) -> None:
-        """Called once the models of a finished run are saved."""
+class Signals:
+    """What may end a training early: here, nothing, and Ctrl-C raises KeyboardInterrupt."""
 
-    def is_reported(self) -> bool:
-        """Return whether a finished run needs no further report."""
-        return True
+    received: int | None = None
+    """The number of the first signal."""
+
+    def __enter__(self) -> "Signals":
+        """Begin to receive signals."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End that."""
+
+    def interruptible(self, act: Callable[[], T]) -> T | None:
+        """Return `act()`, or None if a signal has come or comes before it returns."""
+        return act()
 
 
 def describe_validation(metrics: Metrics) -> str:
@@ -229,6 +152,7 @@ class Trainer:
         seed: int,
         world: World | None = None,
         forms: Forms | None = None,
+        signals: Signals | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.model = model
@@ -244,7 +168,7 @@ class Trainer:
         self.optimizer = self.updater.optimizer
         self.micro_batches = config.micro_batches(self.world.size)
         self.progress = Progress()
-        self.signals = StopSignals(second_ends=self.world.size == 1)
+        self.signals = signals or Signals()
         self.signal: int | None = None
         """A signal received by any of the processes."""
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.config import Config
 from seq2seq.corpus import CorpusConfig
 from seq2seq.errors import UserError
-from seq2seq.run_folder import read_config
+from seq2seq.run.config import Config
+from seq2seq.run.folder import read_config
 from seq2seq.settings import Kind, settings
 from seq2seq.train import TrainingConfig
 

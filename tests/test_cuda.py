@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq.batches import EncodedCorpus
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.search import StaticSearch
 from seq2seq.fast.training import FastForms, can_compile, projected_loss

@@ -9,7 +9,7 @@ import pytest
 
 from seq2seq.cli.main import main
 from seq2seq.model_folder import load_model
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import find_model
 from tests.toy import TINY_MODEL
 
 RECIPES = Path(__file__).resolve().parents[1] / "conf" / "RECIPES.md"
@@ -52,7 +52,7 @@ def train(name: str, *more: str) -> None:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder with the files that the recipes name, and runs without pictures."""
-    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", lambda *_: None)
     monkeypatch.setattr("seq2seq.cli.guests.ReportingRecorder.report", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     german = [line[::-1] for line in sentences]

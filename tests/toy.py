@@ -12,12 +12,12 @@ import pytest
 import safetensors.torch
 from torch import Tensor
 
+from seq2seq.batches import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
 from seq2seq.cli.guests import start_training
-from seq2seq.config import Config
 from seq2seq.corpus import DataConfig, SplitConfig
-from seq2seq.encoded import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
-from seq2seq.processes import World
-from seq2seq.run import TrainingRun
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import TokenizerConfig
@@ -104,7 +104,7 @@ def toy_config(folder: Path, sentences: list[str]) -> Config:
 def train(config: Config, folder: Path, *, resume: bool = False, **training: Any) -> Path:
     """Run a training with other options of `config.training`, and return its folder."""
     chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    start_training(chosen, folder, "", World())
+    start_training(chosen, folder, "", Processes())
     return folder
 
 

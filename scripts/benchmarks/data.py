@@ -18,10 +18,10 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from seq2seq.batches import EncodedCorpus
 from seq2seq.corpus import DataConfig, Split, SplitConfig
-from seq2seq.encoded import EncodedCorpus
-from seq2seq.preparation import prepare
-from seq2seq.processes import World
+from seq2seq.machine.processes import Processes
+from seq2seq.run.preparation import prepare
 from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
@@ -128,7 +128,7 @@ def run(
     ranking = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20_000 + os.getppid() % 10_000}
     os.environ |= {name: str(value) for name, value in (ranking | address).items()}
-    world = World.from_environment()
+    world = Processes.from_environment()
     with world.process_group():
 
         def wait() -> None:
@@ -188,7 +188,9 @@ def write(pairs: Any, path: Path) -> SplitConfig:
     return SplitConfig(source=str(source), target=str(target))
 
 
-def start(world: World, wait: Callable[[], None], config: DataConfig, cache: Path) -> list[Stage]:
+def start(
+    world: Processes, wait: Callable[[], None], config: DataConfig, cache: Path
+) -> list[Stage]:
     """Prepare a corpus, tokenizer included, or find it in the cache."""
     stage = Stage(f"{'second' if cache.exists() else 'first'} start, {world.size} ranks")
     wait()
@@ -198,10 +200,10 @@ def start(world: World, wait: Callable[[], None], config: DataConfig, cache: Pat
     return [stage]
 
 
-def order(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
+def order(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
     """Order an epoch in batches of 25,000 tokens."""
     (batching,) = batchings(cache, 25_000)
-    batching.share = world.share_file
+    batching.share = world.share_batches
     stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
     wait()
     with stage.timed():
@@ -209,7 +211,7 @@ def order(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
     return [stage]
 
 
-def collate(world: World, wait: Callable[[], None], cache: Path) -> list[Stage]:
+def collate(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
     """Read and pad batches of two sizes."""
     ordered = [(batching, batching.epoch(0)) for batching in batchings(cache, 4096, 25_000)]
     wait()

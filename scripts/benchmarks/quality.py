@@ -21,13 +21,13 @@ from torch.nn import functional as F
 from training_systems import Marian
 
 from seq2seq.batches import Batch, Batching
-from seq2seq.config import Config
 from seq2seq.device import Compute, choose_device, choose_precision
 from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.preparation import PreparedData
-from seq2seq.processes import World
-from seq2seq.run import prepare_data
-from seq2seq.run_folder import read_config
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.folder import read_config
+from seq2seq.run.preparation import PreparedData
+from seq2seq.run.training import prepare_data
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.tokenizer import END_ID, PADDING_ID
 from seq2seq.train import learning_rate
@@ -48,7 +48,7 @@ def main() -> None:
     config = read_config(words.run)
     # A step is one micro-batch in the recipes that are compared.
     config = replace(config, training=replace(config.training, micro_batch_tokens=10**6))
-    data = prepare_data(config, World(), None)
+    data = prepare_data(config, Processes(), None)
     if data.mixture is not None or config.data.tokenizer.sampling:
         parser.error(f"{words.run}: several corpora, or BPE-dropout, are not possible here")
     valid = data.valid_sets["valid"]

@@ -38,7 +38,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.interop.export import write_ctranslate2
 from seq2seq.machine.process import retain_freed_memory
 from seq2seq.model_folder import load_model
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import find_model
 from seq2seq.search import SearchConfig
 from seq2seq.server.guard import listen
 from seq2seq.text import read_text_lines

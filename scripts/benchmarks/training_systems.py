@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.batches import Batch, Batching
+from seq2seq.batches import Batch, Batching, EncodedCorpus
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus
 from seq2seq.fast.training import FastForms
 from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig

@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
-    from seq2seq.files import RunFolder, add_file
-    from seq2seq.model_folder import CARD_FILE, check_model_path, save_model
+    from seq2seq.files import add_file
+    from seq2seq.model_folder import CARD_FILE, average, check_model_path, save_model
     from seq2seq.report.record import record_average
-    from seq2seq.run_folder import average, checkpoints
+    from seq2seq.run.folder import RunFolder, checkpoints
 
     run_folder = Path(arguments.model)
     if arguments.last < 1:
@@ -68,7 +68,7 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
 
     from seq2seq.report.card import ModelFacts, model_card
     from seq2seq.report.record import known_settings, read_data_record
-    from seq2seq.run_folder import read_config
+    from seq2seq.run.folder import read_config
 
     name = run_folder.absolute().name
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files import add_file
     from seq2seq.interop.export import write_ctranslate2, write_marian
     from seq2seq.model_folder import CARD_FILE, load_model, read_card
-    from seq2seq.run_folder import find_model
+    from seq2seq.run.folder import find_model
 
     folder = Path(arguments.output)
     if folder.exists():

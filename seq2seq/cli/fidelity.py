@@ -9,7 +9,7 @@ from seq2seq.cli.text import print_json, report
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
-    from seq2seq.config import Config
+    from seq2seq.run.config import Config
 
 
 EXAMPLES = """\
@@ -82,10 +82,10 @@ def compose_config(overrides: list[str]) -> "Config":
 
 def _trained(run: Path) -> "tuple[Config, bool]":
     """Return the configuration of a model, and whether its training is not known."""
-    from seq2seq.config import Config
     from seq2seq.model_folder import load_model
     from seq2seq.report.run_report import as_trained
-    from seq2seq.run_folder import find_model, read_config
+    from seq2seq.run.config import Config
+    from seq2seq.run.folder import find_model, read_config
 
     folder = find_model(run)
     trained = load_model(folder)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.config import Config
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
@@ -16,22 +15,23 @@ from seq2seq.errors import UserError
 from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files import add_file, write_file
 from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.machine.records import RunRecorder, deferred_log_file
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import CARD_FILE, TrainedModel
-from seq2seq.preparation import PreparedData
-from seq2seq.processes import World
 from seq2seq.report.card import facts_of_run, model_card
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import data_record
 from seq2seq.report.run_report import make_report
-from seq2seq.run import Guests, run_training, user_cache
+from seq2seq.run.config import Config
+from seq2seq.run.preparation import PreparedData
+from seq2seq.run.records import FileRecorder, deferred_log_file
+from seq2seq.run.training import Guests, run_training, user_cache
 from seq2seq.search import SearchConfig
 
 logger = logging.getLogger("seq2seq")
 
 
 def start_training(
-    config: Config, folder: Path, yaml: str, world: World, *, resume_hint: str | None = None
+    config: Config, folder: Path, yaml: str, world: Processes, *, resume_hint: str | None = None
 ) -> float:
     """Call `run_training` with the fast forms, or the plain ones for `forms=plain`, and records."""
     retain_freed_memory()
@@ -82,7 +82,7 @@ class FastTranslator:
         return [each.text for each in translator.translate(lines, on_batch=on_batch)]
 
 
-class ReportingRecorder(RunRecorder):
+class ReportingRecorder(FileRecorder):
     """Also records the data, and reports at the end."""
 
     def record_data(self, data: PreparedData) -> None:

@@ -18,8 +18,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from seq2seq.config import Config
 from seq2seq.errors import UsageError
+from seq2seq.run.config import Config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -50,11 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
-    from seq2seq.files import RunFolder
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.report.page import draw_page
     from seq2seq.report.run_report import distinct_names, make_report
     from seq2seq.report.sets import TextSet
+    from seq2seq.run.folder import RunFolder
     from seq2seq.text import create_binary
 
     if arguments.to is not None and not arguments.test:

@@ -174,7 +174,7 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
 
     tokenizer = arguments.tokenize
     if tokenizer is None and arguments.model and not arguments.test_set:
-        from seq2seq.run_folder import trained_bleu_tokenizer
+        from seq2seq.run.folder import trained_bleu_tokenizer
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
     config = ScoreConfig(

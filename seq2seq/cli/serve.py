@@ -181,7 +181,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
     from seq2seq.decoding.engines import DIFFERENCE
     from seq2seq.decoding.translator import Translator, fastest_translator
     from seq2seq.model_folder import load_model
-    from seq2seq.run_folder import find_model
+    from seq2seq.run.folder import find_model
     from seq2seq.server.service import Model
 
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)

@@ -18,7 +18,8 @@ def check_output(output: str, *inputs: str | None) -> None:
 
     Say so if it replaces another file.
     """
-    from seq2seq.files import MANIFEST, RunFolder, read_manifest
+    from seq2seq.files import MANIFEST, read_manifest
+    from seq2seq.run.folder import RunFolder
 
     if (status := _regular_file(output, 1)) is None:
         return

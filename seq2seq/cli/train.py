@@ -30,13 +30,13 @@ from seq2seq.cli.hydra import (
     to_config,
 )
 from seq2seq.cli.main import log_to_stderr
-from seq2seq.config import Config
 from seq2seq.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
+from seq2seq.machine.processes import Processes, call_handler
 from seq2seq.model_folder import TrainedModel
-from seq2seq.processes import World, call_handler
 from seq2seq.report.record import SAMPLING, VOCABULARY
-from seq2seq.run import describe_initial_model
+from seq2seq.run.config import Config
+from seq2seq.run.training import describe_initial_model
 from seq2seq.sizes import TransformerConfig
 
 logger = logging.getLogger("seq2seq")
@@ -83,7 +83,7 @@ def train(words: list[str]) -> int:
     multirun = bool({"-m", "--multirun"} & set(flags))
     register(overrides)
     overrides = [quote_text(override, multirun=multirun) for override in overrides]
-    world = World.from_environment()
+    world = Processes.from_environment()
     before = sys.argv
     try:
         if world.size > 1 and multirun:
@@ -120,7 +120,7 @@ def run(chosen: DictConfig) -> float:
     """
     if not logger.handlers:
         log_to_stderr()
-    world = World.from_environment()
+    world = Processes.from_environment()
     if not world.is_main:
         logger.setLevel(logging.ERROR)
     try:

@@ -221,9 +221,9 @@ def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_
     from seq2seq.decoding.many import DAY, in_order, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
     from seq2seq.machine.process import retain_freed_memory
-    from seq2seq.processes import World
+    from seq2seq.machine.processes import Processes
 
-    world = World.from_environment()
+    world = Processes.from_environment()
     with world.process_group(DAY):
         options = options_of_rank(world, translation_options(arguments, arguments.model))
         translator = Translator.load(arguments.model, options)

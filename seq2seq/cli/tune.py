@@ -19,10 +19,10 @@ from seq2seq.cli.translation_options import (
 from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from seq2seq.config import Config
     from seq2seq.decoding.options import TranslationOptions
     from seq2seq.model_folder import TrainedModel, TunedSearch
     from seq2seq.report.sets import TextSet
+    from seq2seq.run.config import Config
     from seq2seq.score import ScoreConfig
 
 BEAM_SIZES = (1, 2, 4, 8)
@@ -87,10 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
     from seq2seq.cli.tune import ALPHAS, BEAM_SIZES
-    from seq2seq.files import RunFolder, manifest_sum
+    from seq2seq.files import manifest_sum
     from seq2seq.machine.process import retain_freed_memory
     from seq2seq.model_folder import TunedSearch, check_model_path, load_model
-    from seq2seq.run_folder import find_model, trained_bleu_tokenizer
+    from seq2seq.run.folder import RunFolder, find_model, trained_bleu_tokenizer
     from seq2seq.score import ScoreConfig, unsuited_tokenizer
     from seq2seq.search import SearchConfig
 
@@ -140,7 +140,7 @@ def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
     from seq2seq.report.run_report import validation_sets
     from seq2seq.report.sets import TextSet
-    from seq2seq.run_folder import read_config
+    from seq2seq.run.folder import read_config
 
     if arguments.source is not None:
         return TextSet("", *read_parallel(arguments.source, arguments.reference)), None

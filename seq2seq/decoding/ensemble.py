@@ -16,7 +16,7 @@ from seq2seq.decoder import DecoderCache, IncrementalDecoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel, TunedSearch, load_model, read_search
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import find_model
 from seq2seq.search import SearchConfig, impossible_error, output_log_probabilities, pad
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer

@@ -26,7 +26,7 @@ from seq2seq.decoding.segments import pair_prefixes
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
-from seq2seq.processes import World, exit_after_main
+from seq2seq.machine.processes import Processes, exit_after_main
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,7 +92,7 @@ _REPORT = "torchrun's report says which process ended first"
 DAY = 86400.0  # the longest time that a process waits for a chunk, or for its translation
 
 
-def options_of_rank(world: World, options: TranslationOptions) -> TranslationOptions:
+def options_of_rank(world: Processes, options: TranslationOptions) -> TranslationOptions:
     """Give each process its own GPU, and every process the precision that the main one chooses."""
     if world.size == 1:
         return options
@@ -105,7 +105,7 @@ def options_of_rank(world: World, options: TranslationOptions) -> TranslationOpt
 
 @contextmanager
 def workers_of_all(
-    world: World, workers: Sequence[Callable[[T], R]]
+    world: Processes, workers: Sequence[Callable[[T], R]]
 ) -> Iterator[Sequence[Callable[[T], R]]]:
     """Provide the main process with the workers of all processes.
 

@@ -29,7 +29,7 @@ from seq2seq.files import (
     remove_leftovers,
     write_file,
 )
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import find_model
 from seq2seq.text import COMPRESSIONS, create_binary
 
 logger = logging.getLogger("seq2seq")

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.batches import Batching
+from seq2seq.batches import Batching, Rows
 from seq2seq.device import Compute
-from seq2seq.encoded import Rows
 from seq2seq.fast import replace_modules
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.rows import (

@@ -1,9 +1,9 @@
-"""What a run uses of its machine: memory, threads and records.
+"""What is used of a machine: memory, threads, processes.
 
 | module | contents |
 |---|---|
 | `process` | memory and threads of this process, with other settings than the defaults |
-| `records` | progress bar, `metrics.jsonl`, TensorBoard events, learning curve, log |
+| `processes` | several processes, started by torchrun; and signals |
 
 Nothing here may change what is computed.
 """

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from tabulate import tabulate
 
-from seq2seq.config import Config
+from seq2seq.run.config import Config
 from seq2seq.settings import flat
 
 PAPER, TENSOR2TENSOR = "the paper", "tensor2tensor"

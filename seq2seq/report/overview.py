@@ -6,11 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from seq2seq.config import Config
-from seq2seq.files import RunFolder
-from seq2seq.machine.records import read_metrics
 from seq2seq.report.record import PLACES, newest_progress
-from seq2seq.run_folder import read_config
+from seq2seq.run.config import Config
+from seq2seq.run.folder import RunFolder, read_config
+from seq2seq.run.records import read_metrics
 from seq2seq.settings import flat
 from seq2seq.train import TrainingConfig
 from seq2seq.trainer import Metrics, set_name

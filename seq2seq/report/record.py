@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.checks import FilterCounts
-from seq2seq.config import Config
 from seq2seq.corpus import Split
 from seq2seq.errors import UserError
-from seq2seq.files import MAX_BYTES, RunFolder, parse_json, read_regular_file, write_file
-from seq2seq.preparation import PreparedData
-from seq2seq.run_folder import checkpoints, read_progress
+from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
+from seq2seq.run.checks import FilterCounts
+from seq2seq.run.config import Config
+from seq2seq.run.folder import RunFolder, checkpoints, read_progress
+from seq2seq.run.preparation import PreparedData
 from seq2seq.settings import Kind, flat, settings
 from seq2seq.sizes import TransformerConfig
 

@@ -5,13 +5,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seq2seq.config import Config
 from seq2seq.corpus import Split, control_ids
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.files import RunFolder
-from seq2seq.machine.records import read_metrics
 from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.paper.details import Row, compare
 from seq2seq.report.overview import best_validation
@@ -25,7 +22,9 @@ from seq2seq.report.record import (
     train_command,
 )
 from seq2seq.report.sets import SetReport, TextSet, report_sets
-from seq2seq.run_folder import find_model, read_config
+from seq2seq.run.config import Config
+from seq2seq.run.folder import RunFolder, find_model, read_config
+from seq2seq.run.records import read_metrics
 from seq2seq.search import SearchConfig
 from seq2seq.settings import flat
 

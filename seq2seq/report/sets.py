@@ -8,12 +8,12 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TypeAlias
 
-from seq2seq.config import Config
 from seq2seq.corpus import training_splits
 from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.report.significance import Comparison, bleu_interval, compare, line_chrf
+from seq2seq.run.config import Config
 from seq2seq.score import SCRIPTS, Score, ScoreConfig, score_all, too_long_for_ter
 
 _Key: TypeAlias = tuple[str | None, str | None]

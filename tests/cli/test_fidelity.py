@@ -7,8 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.cli.main import main
-from seq2seq.config import Config
 from seq2seq.model_folder import TrainedModel, new_transformer, save_model
+from seq2seq.run.config import Config
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.train import TrainingConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seq2seq.machine.records import read_metrics
+from seq2seq.run.records import read_metrics
 
 SIDES = ("source", "target")
 

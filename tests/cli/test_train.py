@@ -12,15 +12,15 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.hydra import quote_text
-from seq2seq.config import Config
-from seq2seq.run import TrainingRun
+from seq2seq.run.config import Config
+from seq2seq.run.training import TrainingRun
 from tests.cli.conftest import Terminal, losses
 
 
 @pytest.fixture(autouse=True)
 def no_learning_curve(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes most of the time of a toy run; `trained` has its curve."""
-    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", lambda *_: None)
 
 
 def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:

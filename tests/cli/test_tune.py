@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from seq2seq.cli.guests import start_training
 from seq2seq.errors import UserError
 from seq2seq.files import add_file, manifest_sum
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TunedSearch, load_model, read_search, save_model, save_search
-from seq2seq.processes import World
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import find_model
 from tests.models import perturb
 from tests.toy import toy_config
 
@@ -25,7 +25,7 @@ def trained(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("tune")
     config = toy_config(folder, sentences)
     yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
-    start_training(config, folder / "run", yaml, World())
+    start_training(config, folder / "run", yaml, Processes())
     model = load_model(find_model(folder / "run"))
     torch.manual_seed(1)
     perturb(model.model)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq.batches import EncodedCorpus, Rows
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus, Rows
 from seq2seq.fast.training import FastForms
 from seq2seq.model_folder import TrainedModel, new_transformer
-from seq2seq.run_folder import restore_checkpoint, save_checkpoint
+from seq2seq.run.folder import restore_checkpoint, save_checkpoint
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.train import DivergenceError, Forms, TrainingConfig

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.batches import Batching, Mixture, cut
-from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.batches import Batching, EncodedCorpus, Mixture, cut, encode_ids, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 

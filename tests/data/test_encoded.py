@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import END_ID, PADDING_ID
 

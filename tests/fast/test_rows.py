@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq.batches import Batching, cut
+from seq2seq.batches import Batching, EncodedCorpus, cut, encode_ids, new_corpus
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.fast.rows import GridLayout, Shape, pack, row_states
 from seq2seq.fast.training import FastForms
 from seq2seq.sizes import Positions, Start

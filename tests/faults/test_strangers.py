@@ -18,7 +18,7 @@ import torch
 
 from seq2seq.cli.main import main
 from seq2seq.files import MANIFEST
-from seq2seq.run_folder import checkpoints
+from seq2seq.run.folder import checkpoints
 from seq2seq.tokenizer import Tokenizer
 from tests.models import SIZES, save_untrained
 from tests.toy import data_words, reversing

@@ -10,10 +10,10 @@ from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
 from seq2seq.files import read_manifest
-from seq2seq.machine.records import read_metrics
 from seq2seq.report.card import CardScores, replace_scores
 from seq2seq.report.run_report import make_report
-from seq2seq.run_folder import find_model
+from seq2seq.run.folder import find_model
+from seq2seq.run.records import read_metrics
 from seq2seq.score import Score
 
 

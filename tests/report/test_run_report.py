@@ -21,17 +21,17 @@ from seq2seq.cli.train import inherit
 from seq2seq.corpus import CorpusConfig, Split
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
-from seq2seq.machine.records import read_metrics
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
 from seq2seq.paper.details import compare
-from seq2seq.processes import World
 from seq2seq.report.card import facts_of_run
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import train_command
 from seq2seq.report.run_report import as_trained, make_report
 from seq2seq.report.sets import Overlap, TextSet
-from seq2seq.run import describe_initial_model
-from seq2seq.run_folder import find_model, read_config
+from seq2seq.run.folder import find_model, read_config
+from seq2seq.run.records import read_metrics
+from seq2seq.run.training import describe_initial_model
 from tests.report.conftest import copy_run
 
 
@@ -294,7 +294,7 @@ def test_a_report_that_cannot_be_written_ends_no_training_badly(
     (copy / "report.html" / "in_the_way").mkdir(parents=True)
     logging.getLogger("seq2seq").addHandler(caplog.handler)
     try:
-        start_training(replace(read_config(copy), resume=True), copy, "", World())
+        start_training(replace(read_config(copy), resume=True), copy, "", Processes())
     finally:
         logging.getLogger("seq2seq").removeHandler(caplog.handler)
     assert "report.html: not written: " in caplog.text

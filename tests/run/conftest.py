@@ -2,14 +2,14 @@
 
 import pytest
 
-from seq2seq.config import Config
+from seq2seq.run.config import Config
 from tests.toy import toy_config
 
 
 @pytest.fixture(autouse=True)
 def no_learning_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes most of the time of a toy run."""
-    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,13 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.guests import ReportingRecorder
 from seq2seq.cli.main import main
-from seq2seq.config import Config
 from seq2seq.corpus import CorpusConfig, SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.processes import World
-from seq2seq.run import TrainingRun
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import TokenizerConfig
 from tests.toy import toy_config, train, two_files
@@ -189,8 +189,8 @@ def test_a_run_keeps_the_languages_of_its_initial_model(
     place = SplitConfig(source=both.data.valid.source, target=both.data.valid.target)
     unmarked = replace(both.data, train=place, valid=place, corpora={}, valid_sets={})
     with pytest.raises(UserError, match=r"data\.train: .* several languages \(de, fr\)"):
-        TrainingRun(replace(own, data=unmarked), tmp_path, World())
+        TrainingRun(replace(own, data=unmarked), tmp_path, Processes())
     dutch = replace(place, target_language="nl")
     data = replace(unmarked, train=dutch, valid=dutch)
     with pytest.raises(UserError, match=r"data\.train: no target language 'nl': .* de, fr"):
-        TrainingRun(replace(own, data=data), tmp_path, World())
+        TrainingRun(replace(own, data=data), tmp_path, Processes())

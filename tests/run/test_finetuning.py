@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from seq2seq.cli.main import main
-from seq2seq.config import Config
 from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.processes import World
-from seq2seq.run import TrainingRun
-from seq2seq.run_folder import checkpoints, find_model, read_config
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.folder import checkpoints, find_model, read_config
+from seq2seq.run.training import TrainingRun
 from seq2seq.score import bleu
 from tests.toy import reversing, script_validation, train, validation, weights
 
@@ -117,7 +117,7 @@ def test_text_in_characters_that_the_initial_model_does_not_know_is_refused(
     share = 2 * 11 * 40 / sum(2 * len(line) for line in lines(foreign.source))
     message = rf"{share:.2%} of the training text are characters that the model of init_from does"
     with pytest.raises(UserError, match=rf"{message} not know \(б, а, .*\): remove the lines"):
-        TrainingRun(config, tmp_path, World())
+        TrainingRun(config, tmp_path, Processes())
 
 
 Train = Callable[..., str]

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from seq2seq.cli.guests import FastTranslator, start_training
-from seq2seq.config import Config
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
-from seq2seq.processes import World
-from seq2seq.run import run_training
-from seq2seq.run_folder import find_model
+from seq2seq.run.config import Config
+from seq2seq.run.folder import find_model
+from seq2seq.run.training import run_training
 from seq2seq.search import SearchConfig
 from seq2seq.translate import PlainTranslator
 from tests.conftest import MakeTrained
@@ -31,9 +31,9 @@ def records(run: Path) -> list[dict[str, float]]:
 def test_plain_and_fast_forms_train_the_same_model(toy: Config, tmp_path: Path) -> None:
     exact = replace(toy, model=replace(toy.model, dropout=0.0))
     plain, fast, alone = tmp_path / "plain", tmp_path / "fast", tmp_path / "alone"
-    start_training(replace(exact, forms="plain"), plain, "", World())
-    start_training(exact, fast, "", World())
-    run_training(exact, alone, "", World())
+    start_training(replace(exact, forms="plain"), plain, "", Processes())
+    start_training(exact, fast, "", Processes())
+    run_training(exact, alone, "", Processes())
     for ours, theirs in zip(records(plain), records(fast), strict=True):
         assert ours.keys() == theirs.keys()
         for name in {"train/loss", "train/gradient_norm", "valid/loss", "valid/bleu"} & ours.keys():
@@ -47,7 +47,7 @@ def test_plain_and_fast_forms_train_the_same_model(toy: Config, tmp_path: Path) 
 def test_plain_and_fast_forms_translate_alike(
     toy: Config, sentences: list[str], tmp_path: Path
 ) -> None:
-    run_training(toy, tmp_path, "", World())
+    run_training(toy, tmp_path, "", Processes())
     trained = load_model(find_model(tmp_path))
     torch.manual_seed(5)
     perturb(trained.model)  # outputs depend on the source

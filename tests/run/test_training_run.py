@@ -17,15 +17,15 @@ from sacrebleu import CHRF
 from torch import Tensor
 
 from seq2seq.cli.main import main
-from seq2seq.config import Config
 from seq2seq.corpus import SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.machine.records import draw_learning_curve, read_metrics
-from seq2seq.processes import World
-from seq2seq.run import TrainingRun, cost_on_cpu, describe
-from seq2seq.run_folder import checkpoints
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.folder import checkpoints
+from seq2seq.run.records import draw_learning_curve, read_metrics
+from seq2seq.run.training import TrainingRun, cost_on_cpu, describe
 from seq2seq.text import SentencePair
 from seq2seq.train import TrainingConfig
 from seq2seq.transformer import Transformer
@@ -33,7 +33,7 @@ from tests.toy import reversing, script_validation, train, validation, weights
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
-    return TrainingRun(replace(config, **choices), folder, World())
+    return TrainingRun(replace(config, **choices), folder, Processes())
 
 
 def mean(folders: list[Path]) -> dict[str, Tensor]:
@@ -98,7 +98,7 @@ def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
 def test_a_resumed_run_changes_no_copy_by_hard_links(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.machine.records.draw_learning_curve", draw_learning_curve)
+    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", draw_learning_curve)
     run = train(toy, tmp_path / "run", max_steps=1)
     copy = Path(shutil.copytree(run, tmp_path / "copy", copy_function=os.link))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
@@ -276,7 +276,7 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
     # Commands that ran before may have changed both.
     monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
     caplog.set_level(logging.WARNING, logger="seq2seq")
-    run = TrainingRun(toy, tmp_path, World())
+    run = TrainingRun(toy, tmp_path, Processes())
     for text, bleu_tokenizer in (
         ("狗在雪地里跑。", None),
         ("狗在雪地里跑。", "char"),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.config import Config
 from seq2seq.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.processes import World
-from seq2seq.run import TrainingRun
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.training import TrainingRun
 from tests.toy import reversing, script_validation, train, validation
 
 
@@ -120,4 +120,4 @@ def test_a_set_without_text_is_refused_by_its_key(several: Config, tmp_path: Pat
     half = replace(several.data.valid_sets["news"], target=None)
     data: DataConfig = replace(several.data, valid_sets={"news": half})
     with pytest.raises(UserError, match=r"give data\.valid_sets\.news\.target=FILE"):
-        TrainingRun(replace(several, data=data), tmp_path, World())
+        TrainingRun(replace(several, data=data), tmp_path, Processes())

@@ -5,22 +5,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from seq2seq.config import Config
+from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.processes import World
-from seq2seq.run import TrainingRun
+from seq2seq.machine.processes import Processes
+from seq2seq.run.config import Config
+from seq2seq.run.training import TrainingRun
+from seq2seq.run.validation import cross_entropy
 from seq2seq.transformer import Transformer
-from seq2seq.validate import cross_entropy
 
 V = 30
 
 
 def test_processes_find_together_what_one_finds(toy: Config, tmp_path: Path) -> None:
     data = replace(toy.data, valid_sets={"more": toy.data.train})
-    run = TrainingRun(replace(toy, data=data), tmp_path, World())
+    run = TrainingRun(replace(toy, data=data), tmp_path, Processes())
     alone, *shares = (
-        run.validate_share(run.trainer.model, World(rank, size))
+        run.validate_share(run.trainer.model, Processes(rank, size))
         for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
     )
     outputs = [""] * len(run.data.valid_sets["valid"].pairs)

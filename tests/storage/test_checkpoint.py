@@ -11,9 +11,8 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.files import MANIFEST, read_listed_file
-from seq2seq.model_folder import TrainedModel, load_model, save_model
-from seq2seq.run_folder import (
-    average,
+from seq2seq.model_folder import TrainedModel, average, load_model, save_model
+from seq2seq.run.folder import (
     checkpoints,
     find_model,
     newest_good,

@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, distributed
 
-from seq2seq.batches import Batching
+from seq2seq.batches import Batching, EncodedCorpus
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus
 from seq2seq.fast.training import FastForms
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import new_transformer
-from seq2seq.processes import World
 from seq2seq.sizes import TransformerConfig
 from seq2seq.train import TrainingConfig
 from seq2seq.trainer import Trainer
@@ -27,7 +26,7 @@ V = 60
 STEPS = 20
 
 
-def make_trainer(corpus: Path, micro_batches: int, world: World, most: int) -> Trainer:
+def make_trainer(corpus: Path, micro_batches: int, world: Processes, most: int) -> Trainer:
     """Dropout on, and in each process another clock."""
     torch.manual_seed(1)
     config = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=0.2)
@@ -49,7 +48,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: World, most: int) -> T
         forms=FastForms(),
     )
     trainer.updater.most_tokens = most, most
-    trainer.batching.share = world.share_file
+    trainer.batching.share = world.share_batches
     return trainer
 
 
@@ -76,7 +75,7 @@ def gloo_threads() -> int:
 
 
 def train(
-    corpus: Path, micro_batches: int, world: World, most: int
+    corpus: Path, micro_batches: int, world: Processes, most: int
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the records of the training, and the weights."""
     trainer = make_trainer(corpus, micro_batches, world, most)
@@ -91,7 +90,7 @@ def train(
 
 def main(corpus: Path, output: Path, micro_batches: int, most: int) -> None:
     torch.set_num_threads(1)
-    world = World.from_environment()
+    world = Processes.from_environment()
     with world.process_group():
         recorded, weights = train(corpus, micro_batches, world, most)
     recorded["threads_after"] = gloo_threads()

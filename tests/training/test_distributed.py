@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from seq2seq.processes import World
+from seq2seq.machine.processes import Processes
 from tests.toy import encoded_corpus
 from tests.training import rank
 
@@ -43,7 +43,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    trainer = rank.make_trainer(corpus, micro_batches, World(), most)
+    trainer = rank.make_trainer(corpus, micro_batches, Processes(), most)
     alone = rank.run(trainer)
     ranks = range(processes)
     return Job(
@@ -93,7 +93,7 @@ def test_no_thread_outlives_the_process_group(job: Job) -> None:
         assert recorded["threads_after"] < recorded["threads_before"]
 
 
-class Three(World):
+class Three(Processes):
     """The second of three processes, whose clocks and signals are known."""
 
     def gather(self, *numbers: float) -> list[list[float]]:

@@ -12,7 +12,7 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from seq2seq.machine.records import Display, RunRecorder, draw_learning_curve
+from seq2seq.run.records import Display, FileRecorder, draw_learning_curve
 from seq2seq.train import StepMetrics, TrainingConfig
 from seq2seq.trainer import Progress
 
@@ -55,8 +55,8 @@ def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
     assert "loss 3.000, 18 tokens/s, " in display.bar.desc
 
 
-def recording(folder: Path, progress: Progress) -> RunRecorder:
-    recorder = RunRecorder(folder)
+def recording(folder: Path, progress: Progress) -> FileRecorder:
+    recorder = FileRecorder(folder)
     recorder.open(progress, TrainingConfig())
     return recorder
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.trainer import Progress, RunState
+from seq2seq.run.folder import RunState
+from seq2seq.trainer import Progress
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.processes import exit_on_signals
+from seq2seq.machine.processes import exit_on_signals
 
 
 def _passed_on() -> None:

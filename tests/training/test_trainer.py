@@ -14,14 +14,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seq2seq.batches import Batching
+from seq2seq.batches import Batching, EncodedCorpus, Rows
 from seq2seq.device import Compute
-from seq2seq.encoded import EncodedCorpus, Rows
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.training import FastForms
 from seq2seq.loss import Loss
+from seq2seq.machine.processes import StopSignals
 from seq2seq.model_folder import TrainedModel, new_transformer
-from seq2seq.run_folder import (
+from seq2seq.run.folder import (
+    RunState,
     progress_file,
     read_progress,
     restore_checkpoint,
@@ -31,7 +32,7 @@ from seq2seq.run_folder import (
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.train import Forms, TrainingConfig
-from seq2seq.trainer import Progress, RunState, Trainer
+from seq2seq.trainer import Progress, Trainer
 from tests.toy import encoded_corpus
 from tests.training.records import train
 
@@ -80,6 +81,7 @@ def make_trainer(
         compute=Compute(),
         seed=5,
         forms=forms or FastForms(),
+        signals=StopSignals(second_ends=True),
         clock=clock,
     )
 

@@ -12,8 +12,6 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from seq2seq.checks import check_lengths
-from seq2seq.config import Config
 from seq2seq.device import (
     Compute,
     choose_device,
@@ -22,12 +20,13 @@ from seq2seq.device import (
     processor_name,
     too_old,
 )
-from seq2seq.encoded import SampledCorpus
 from seq2seq.errors import UserError
-from seq2seq.files import RunFolder, read_manifest, remove_folder, write_file
+from seq2seq.files import read_manifest, remove_folder, write_file
+from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
 from seq2seq.model_folder import (
     WEIGHTS_FILE,
     TrainedModel,
+    average,
     check_weights,
     holds_model,
     load_model,
@@ -37,10 +36,12 @@ from seq2seq.model_folder import (
     save_model,
     translate_command,
 )
-from seq2seq.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
-from seq2seq.processes import World, exit_on_signals
-from seq2seq.run_folder import (
-    average,
+from seq2seq.run.checks import check_lengths
+from seq2seq.run.config import Config
+from seq2seq.run.encoding import SampledCorpus
+from seq2seq.run.folder import (
+    RunFolder,
+    RunState,
     checkpoints,
     default_settings,
     find_model,
@@ -57,6 +58,9 @@ from seq2seq.run_folder import (
     save_validation,
     settings_of_run,
 )
+from seq2seq.run.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.run.records import RunRecorder
+from seq2seq.run.validation import MakeTranslator, SetShare, summarize, validate_share
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
 from seq2seq.settings import Kind, settings
 from seq2seq.sizes import Positions
@@ -68,10 +72,9 @@ from seq2seq.train import (
     start_moments,
     unfinished_dropout,
 )
-from seq2seq.trainer import Recorder, RunState, Trainer, describe_validation
+from seq2seq.trainer import Trainer, describe_validation
 from seq2seq.transformer import Transformer
 from seq2seq.translate import PlainTranslator
-from seq2seq.validate import MakeTranslator, SetShare, summarize, validate_share
 
 logger = logging.getLogger("seq2seq")
 
@@ -84,14 +87,14 @@ class Guests:
 
     make_forms: Callable[[torch.device], Forms] = lambda device: Forms()
     make_translator: MakeTranslator = PlainTranslator
-    recorder: Recorder = field(default_factory=Recorder)
+    recorder: RunRecorder = field(default_factory=RunRecorder)
 
 
 def run_training(
     config: Config,
     folder: Path,
     yaml: str,
-    world: World,
+    world: Processes,
     guests: Guests | None = None,
     *,
     resume_hint: str | None = None,
@@ -148,7 +151,7 @@ class TrainingRun:
     """A run with its data, its model and its folder, in one of the processes."""
 
     def __init__(
-        self, config: Config, folder: Path, world: World, guests: Guests | None = None
+        self, config: Config, folder: Path, world: Processes, guests: Guests | None = None
     ) -> None:
         guests = guests or Guests()
         bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
@@ -172,7 +175,7 @@ class TrainingRun:
         self.make_translator = guests.make_translator
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
-        self.recorder = guests.recorder if world.is_main else Recorder()
+        self.recorder = guests.recorder if world.is_main else RunRecorder()
         self.cut_off = False
         """Whether time was over during the last validation."""
 
@@ -251,7 +254,7 @@ class TrainingRun:
         model, running_mean = self.trainer.model, self.trainer.updater.running_mean
         return model if running_mean is None else running_mean.model
 
-    def validate_share(self, model: Transformer, world: World) -> list[SetShare]:
+    def validate_share(self, model: Transformer, world: Processes) -> list[SetShare]:
         """Translate this process's share of the validation sets."""
         show, trained = self.recorder.show_validation, self._trained(model)
         return validate_share(
@@ -303,7 +306,7 @@ class TrainingRun:
             [] if self.cut_off else checkpoints(self.folder),
             training,
             lambda model: self.summarize(
-                [self.validate_share(model.to(self.compute.device), World())]
+                [self.validate_share(model.to(self.compute.device), Processes())]
             ),
         )
         finished = {"step": progress.step, "ended": progress.ended, "machine": processor_name()}
@@ -360,7 +363,7 @@ class TrainingRun:
 # The start of a run: its data, its model and its trainer.
 
 
-def prepare_data(config: Config, world: World, initial: TrainedModel | None) -> PreparedData:
+def prepare_data(config: Config, world: Processes, initial: TrainedModel | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
     tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
@@ -385,7 +388,7 @@ def make_trainer(
     data: PreparedData,
     initial: TrainedModel | None,
     compute: Compute,
-    world: World,
+    world: Processes,
     forms: Forms,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
@@ -405,7 +408,7 @@ def make_trainer(
     batching = config.training.batching(
         train, seed=config.seed, devices=world.size, mixture=data.mixture
     )
-    batching.share = world.share_file
+    batching.share = world.share_batches
     trainer = Trainer(
         model,
         batching,
@@ -414,6 +417,7 @@ def make_trainer(
         seed=config.seed,
         world=world,
         forms=forms,
+        signals=StopSignals(second_ends=world.size == 1),
     )
     if initial is not None:
         start_moments(trainer.optimizer)

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
-from seq2seq.config import Config
 from seq2seq.errors import UserError
 from seq2seq.files import (
     MANIFEST,
     MAX_BYTES,
-    RunFolder,
     add_file,
     check_listed_file,
     errors_as_user_errors,
@@ -39,13 +37,13 @@ from seq2seq.files import (
     remove_leftovers,
     write_folder,
 )
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import (
     MODEL_FILES,
     WEIGHTS_FILE,
     TrainedModel,
     check_weights,
     holds_model,
-    load_model,
     max_bytes,
     model_files,
     read_description,
@@ -53,12 +51,53 @@ from seq2seq.model_folder import (
     read_weights,
     save_tensors,
 )
-from seq2seq.preparation import PreparedData
-from seq2seq.processes import World
+from seq2seq.run.config import Config
+from seq2seq.run.preparation import PreparedData
 from seq2seq.settings import Kind, Setting, settings
 from seq2seq.tokenizer import PAIR_FILES
-from seq2seq.trainer import Trainer
+from seq2seq.trainer import Progress, Trainer
 from seq2seq.transformer import Transformer
+
+
+class RunFolder:
+    """The paths in a run's folder, of which any may be missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = path / ".lock"
+        self.config = path / "config.yaml"
+        self.data = path / "data.json"
+        """What training recorded of its data."""
+        self.log = path / "train.log"
+        self.metrics = path / "metrics.jsonl"
+        self.learning_curve = path / "learning_curve.png"
+        self.events = path / "tensorboard"
+        self.checkpoints = path / "checkpoints"
+        self.best = path / "best"
+        """The model whose validation was the best."""
+        self.averaged = path / "averaged"
+        """The mean of the last checkpoints, if it is better."""
+        self.finished = path / "finished.json"
+        """Written when training and averaging are finished; says why training ended."""
+        self.page = path / "report.html"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are a run's own, models and checkpoints not counted."""
+        return [self.config, self.data, self.log, self.metrics, self.learning_curve, self.finished]
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder of a checkpoint."""
+        return self.checkpoints / f"step_{step:08d}"
+
+    def read_finished(self) -> dict[str, Any]:
+        """Read `finished.json`; empty if there is none, or it is corrupt."""
+        with suppress(UserError):
+            content = parse_json(self.finished, read_regular_file(self.finished, MAX_BYTES))
+            if isinstance(content, dict):
+                return content
+        return {}
+
 
 _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 
@@ -225,24 +264,6 @@ def remove_old(run: Path, keep: int) -> None:
             remove_folder(folder)
 
 
-def average(folders: Sequence[Path]) -> TrainedModel:
-    """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
-    *earlier, last = folders
-    mean = load_model(last)
-    sizes = dict(settings(mean.model.config, Kind.fixed))
-    sums = {name: value.double() for name, value in mean.model.state_dict().items()}
-    for folder in earlier:
-        checkpoint = load_model(folder)
-        if checkpoint.tokenizer.files() != mean.tokenizer.files():
-            raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
-        if dict(settings(checkpoint.model.config, Kind.fixed)) != sizes:
-            raise UserError(f"{folder}: another model than {last}: they have no mean")
-        for name, value in checkpoint.model.state_dict().items():
-            sums[name] += value
-    mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
-    return replace(mean, search=None)
-
-
 logger = logging.getLogger("seq2seq")
 
 
@@ -315,7 +336,7 @@ def _check_values(tree: object) -> None:
 
 @contextmanager
 def lock_run_folder(
-    folder: Path, world: World, *, resume: bool | str, wait: bool
+    folder: Path, world: Processes, *, resume: bool | str, wait: bool
 ) -> Iterator[bool]:
     """Keep all other runs out of a run folder, which is made if it is missing.
 
@@ -418,6 +439,65 @@ def _in_the_way(folder: Path) -> Path | None:
 
 
 # With which settings it may be resumed.
+
+
+FORMAT = 2
+
+# How to keep those settings of a checkpoint that are not keys of the configuration.
+_HINTS = {
+    "data": "; the text, its filters or its encoding have changed: compare the keys of data in"
+    " config.yaml. A new run goes on from this model, with more text, by init_from",
+    "micro_batches": "; it follows from training.micro_batch_tokens and the number of processes",
+}
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that is saved in addition to weights and moments, so that a run can be resumed."""
+
+    progress: Progress
+    fixed: dict[str, Setting]
+    """Settings that a resumed run must share: text, seed, batches, model."""
+    changeable: dict[str, Setting]
+    """Settings that may change, but then the result differs from that of an uninterrupted run."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def restored(
+        self, path: Path, saved: dict[str, Any], defaults: Mapping[str, Setting]
+    ) -> "RunState":
+        """Return a saved state, if this one may resume from it.
+
+        Settings that it doesn't name, because an earlier version wrote it, had their defaults.
+        """
+        if saved.get("format") != FORMAT:
+            written = repr(saved.get("format"))[:100]
+            raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
+        content = {name: value for name, value in saved.items() if name != "format"}
+        before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
+        for name in self.fixed.keys() & defaults.keys():
+            before.fixed.setdefault(name, defaults[name])
+        for name in self.changeable.keys() & defaults.keys():
+            before.changeable.setdefault(name, defaults[name])
+        for name in {**self.fixed, **before.fixed}:
+            then, now = before.fixed.get(name), self.fixed.get(name)
+            if then != now:
+                raise UserError(
+                    f"{path}: was trained with {name[:100]}={repr(then)[:100]}, now {now!r}:"
+                    " resume with what it was trained with, or start a new run_dir"
+                    f"{_HINTS.get(name, '')}"
+                )
+        return before
+
+    def changes(self, before: "RunState") -> list[str]:
+        """Describe each changed setting in one line."""
+        return [
+            f"{name}: {before.changeable.get(name)} before, {now} now"
+            for name, now in self.changeable.items()
+            if before.changeable.get(name) != now
+        ]
 
 
 def settings_of_run(

@@ -10,13 +10,12 @@ import torch
 from sacrebleu import CHRF
 from torch.nn import functional as F
 
-from seq2seq.batches import Batching
-from seq2seq.config import Config
+from seq2seq.batches import Batching, EncodedCorpus
 from seq2seq.device import Compute, oom_as_user_error
-from seq2seq.encoded import EncodedCorpus
+from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TrainedModel
-from seq2seq.preparation import PreparedData
-from seq2seq.processes import World
+from seq2seq.run.config import Config
+from seq2seq.run.preparation import PreparedData
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import PADDING_ID
@@ -79,7 +78,7 @@ def validate_share(
     config: Config,
     data: PreparedData,
     compute: Compute,
-    world: World,
+    world: Processes,
     make_translator: MakeTranslator,
     show: Callable[[int, int], None] = lambda done, lines: None,
 ) -> list[SetShare]:

@@ -8,18 +8,16 @@ that does not match its report is rebuilt.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, compress, count, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seq2seq.batches import Mixture
-from seq2seq.checks import FilterCounts, Findings, check_overlap, check_references, different
+from seq2seq.batches import EncodedCorpus, Mixture, new_corpus
 from seq2seq.corpus import (
     DataConfig,
     FileState,
@@ -30,111 +28,12 @@ from seq2seq.corpus import (
     sha256_of_file,
     training_splits,
 )
-from seq2seq.encoded import (
-    EncodedCorpus,
-    EncodedPairs,
-    encode_ids,
-    map_in_processes,
-    new_corpus,
-    temporary_folder,
-)
 from seq2seq.errors import UserError
-from seq2seq.files import new_folder
+from seq2seq.files import new_folder, temporary_folder
+from seq2seq.run.checks import FilterCounts, Findings, check_overlap, check_references, different
+from seq2seq.run.encoding import Encoder, Log, encode
 from seq2seq.text import SentencePair, is_url
 from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer
-
-Log: TypeAlias = Callable[[str], None]
-"""Called with a line of progress."""
-Chunk: TypeAlias = tuple[int, Sequence[Sequence[str]]]
-"""How many pairs come before, and the two sides of some pairs."""
-
-_ENCODED_PAIRS = 10_000  # at a time
-_PAIRS_PER_MESSAGE = 1_000_000
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """Tokenizes, checks and filters the pairs of a split, some at a time and in any process."""
-
-    tokenizer: Tokenizer
-    controls: list[int]
-    """What stands before each source."""
-    limits: FilterConfig
-    keeps_text: bool = False
-
-    def __call__(self, numbered: Chunk) -> tuple[EncodedPairs, bytes, Findings]:
-        """Encode some pairs: see `encode_ids`; with the text of those that are kept, and findings.
-
-        The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.
-        """
-        before, chunk = numbered
-        findings = Findings()
-        # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
-        texts = [[text if text.strip() else "" for text in side] for side in chunk]
-        sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
-        findings.count_unknown(0, texts[0], sources)
-        findings.count_unknown(1, texts[1], targets)
-        # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
-        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
-        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        max_ratio = self.limits.max_length_ratio
-        findings.check(before, chunk, source_lengths, target_lengths, max_ratio)
-        passes, findings.counts = filter_lengths(source_lengths, target_lengths, self.limits)
-        if self.controls:
-            sources = [self.controls + source for source in sources]
-        vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
-        ids = encode_ids(
-            list(compress(sources, passes)), list(compress(targets, passes)), vocab_size
-        )
-        text = b""
-        if self.keeps_text:
-            pairs = compress(zip(*chunk, strict=True), passes)
-            text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
-        return ids, text, findings
-
-
-def encode(
-    pairs: Iterable[SentencePair],
-    encoder: Encoder,
-    write: Callable[[EncodedPairs], None],
-    log: Log,
-    text: BinaryIO | None = None,
-) -> Findings:
-    """Encode and write pairs; `text` gets the text of those that are kept."""
-    findings, remaining = Findings(), iter(pairs)
-    chunks = iter(lambda: tuple(zip(*islice(remaining, _ENCODED_PAIRS), strict=True)), ())
-    with closing(map_in_processes(encoder, zip(count(0, _ENCODED_PAIRS), chunks))) as encoded:
-        for ids, lines, later in encoded:
-            write(ids)
-            if text is not None:
-                text.write(lines)
-            findings += later
-            if findings.counts.read % _PAIRS_PER_MESSAGE == 0:
-                log(f"data: {findings.counts.read:,} pairs encoded")
-    return findings
-
-
-def filter_lengths(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: FilterConfig
-) -> tuple[list[bool], FilterCounts]:
-    """Select the pairs to keep; count each other one under the first reason that applies."""
-    longer = np.maximum(source_lengths, target_lengths)
-    shorter = np.minimum(source_lengths, target_lengths)
-    reasons = {
-        "blank source": source_lengths == 1,
-        "blank target": target_lengths == 1,
-        "too long": longer > limits.max_tokens,
-        "length ratio": longer > limits.max_length_ratio * shorter,
-    }
-    counts, passes = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
-    for reason, applies in reasons.items():
-        counts.dropped[reason] = int((passes & applies).sum())
-        passes &= ~applies
-    return passes.tolist(), counts
-
-
-# All in order, with a cache.
-
 
 FORMAT_VERSION = 4
 TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"

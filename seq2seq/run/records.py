@@ -15,14 +15,42 @@ from pathlib import Path
 from tqdm import tqdm
 
 from seq2seq.errors import UserError
-from seq2seq.files import RunFolder, read_regular_file, write_file
+from seq2seq.files import read_regular_file, write_file
+from seq2seq.run.folder import RunFolder
+from seq2seq.run.preparation import PreparedData
 from seq2seq.train import TrainingConfig
 from seq2seq.trainer import Metrics, Progress, Recorder, describe_validation, set_name
 
 logger = logging.getLogger("seq2seq")
 
 
-class Display(Recorder):
+class RunRecorder(Recorder):
+    """Records a run from its start to its end; this class records nothing. It must not raise."""
+
+    def start_log(self) -> None:
+        """Called when the run folder may be written to."""
+
+    def record_data(self, data: PreparedData) -> None:
+        """Called before training."""
+
+    def open(self, progress: Progress, config: TrainingConfig) -> None:
+        """Called before training, which goes on from this progress."""
+
+    def show_validation(self, done: int, lines: int) -> None:
+        """Called after each batch that a validation translates."""
+
+    def close(self) -> None:
+        """Called after training."""
+
+    def report(self, device: str) -> None:
+        """Called once the models of a finished run are saved."""
+
+    def is_reported(self) -> bool:
+        """Return whether a finished run needs no further report."""
+        return True
+
+
+class Display(RunRecorder):
     """Shows the progress, and the time left until a limit, if there is one."""
 
     def __init__(self) -> None:
@@ -120,7 +148,7 @@ _MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
 
 
-class RunRecorder(Display):
+class FileRecorder(Display):
     """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
 
     def __init__(self, run: Path, log_file: "DeferredFileHandler | None" = None) -> None:

@@ -2,7 +2,7 @@
 
 torchrun tells each process its rank in environment variables. In training, the micro-batches of a
 step are shared out, and their gradients are summed; the lines of a validation are shared out, too.
-The main process (rank 0) alone decides and writes. `World()` is one process alone: then nothing
+The main process (rank 0) alone decides and writes. `Processes()` is one process alone: then nothing
 here uses torch.distributed.
 
 The signals are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, which
@@ -22,13 +22,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from seq2seq.encoded import share_with_none
+from seq2seq.batches import Rows
+from seq2seq.device import World
 from seq2seq.errors import UserError
+from seq2seq.files import temporary_folder
+from seq2seq.trainer import Signals
 
 T = TypeVar("T")
 
@@ -41,8 +45,8 @@ _LOST = re.compile("gloo|NCCL|Connection (closed|reset) by peer|Timed out waitin
 
 
 @dataclass
-class World:
-    """The processes of a run, seen from one of them."""
+class Processes(World):
+    """The processes that torchrun has started, seen from one of them; or one process alone."""
 
     rank: int = 0
     size: int = 1
@@ -60,7 +64,7 @@ class World:
     """How often `share_file` was called."""
 
     @classmethod
-    def from_environment(cls) -> "World":
+    def from_environment(cls) -> "Processes":
         """Read torchrun's environment variables; without them, make one process alone."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if any(name not in os.environ for name in names):
@@ -170,7 +174,7 @@ class World:
     def share_file(self, write: Callable[[Path], object]) -> Iterator[Path]:
         """Let the first process of each machine write a file that all open in the block."""
         if self.local_size == 1:
-            with share_with_none(write) as path:
+            with _written(write) as path:
                 yield path
             return
         self.shared_files += 1
@@ -178,7 +182,7 @@ class World:
         store = PrefixStore(f"rank_{first}/file_{self.shared_files}", self._connect())
         if self.local_rank == 0:
             try:
-                with share_with_none(write) as path:
+                with _written(write) as path:
                     store.set("path", str(path))
                     yield path
                     opened = [f"opened by {number}" for number in range(1, self.local_size)]
@@ -193,10 +197,17 @@ class World:
         yield Path(shared)
         store.set(f"opened by {self.local_rank}", "")
 
+    def share_batches(self, order: Callable[[], list[Rows]]) -> list[Rows]:
+        """Let the first process of each machine order an epoch for all of them."""
+        if self.local_size == 1:
+            return order()
+        with self.share_file(lambda path: _save(order(), path)) as path:
+            return _load(path)
+
     def gather(self, *values: float) -> list[list[float]]:
         """Return the values of all processes, in the order of their ranks."""
         if self.size == 1:
-            return [list(values)]
+            return super().gather(*values)
         own = torch.tensor(values, dtype=torch.float64)
         rows = [torch.empty_like(own) for _ in range(self.size)]
         distributed.all_gather(rows, own)
@@ -208,15 +219,6 @@ class World:
         if self.size > 1:
             distributed.all_gather_object(values, value, group=self.main_group)
         return values
-
-    def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
-        """Return the main process's clock and any process's signal, so that all decide the same."""
-        rows = self.gather(seconds, signal or 0)
-        return rows[0][0], int(max(number for _, number in rows)) or None
-
-    def share(self, micro_batches: Sequence[T]) -> list[tuple[int, T]]:
-        """Return this process's micro-batches of a step, every `size`-th, with their numbers."""
-        return list(enumerate(micro_batches))[self.rank :: self.size]
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all processes, in one exchange."""
@@ -244,6 +246,28 @@ def exit_after_main() -> NoReturn:
     """Exit later than the main process, so that torchrun lets it report the error."""
     time.sleep(_MAIN_REPORTS_WITHIN.total_seconds())
     raise SystemExit(1)
+
+
+@contextmanager
+def _written(write: Callable[[Path], object]) -> Iterator[Path]:
+    """Write a file without a lasting name."""
+    with temporary_folder() as folder:
+        write(folder / "shared")
+        yield folder / "shared"
+
+
+def _save(batches: list[Rows], path: Path) -> None:
+    """Write the rows of all batches, where each batch ends among them, and how many there are."""
+    ends = np.cumsum([len(batch) for batch in batches])
+    saved = np.concatenate([*batches, ends, [len(ends)]], dtype=np.int32, casting="unsafe")
+    saved.tofile(path)
+
+
+def _load(path: Path) -> list[Rows]:
+    """Map what `_save` wrote into memory."""
+    saved = np.asarray(np.memmap(path, np.int32, "r"))
+    rows, ends = np.split(saved[:-1], [-saved[-1]])
+    return np.split(rows, ends[:-1])
 
 
 def _rendezvous() -> Store:
@@ -312,8 +336,8 @@ class _Interrupted(BaseException):
     """Raised by the handler inside `StopSignals.interruptible`."""
 
 
-class StopSignals:
-    """A context that records signals, so that the trainer can save and end.
+class StopSignals(Signals):
+    """Records signals, so that the trainer can save and end.
 
     If `second_ends`, Ctrl-C after a first signal has its previous effect; with several processes,
     one Ctrl-C arrives several times. The other signals may always arrive twice: SIGHUP comes from

@@ -1,33 +1,136 @@
-"""The encoded corpus: token ids of every pair, memory-mapped from two files.
+"""Text to token ids: tokenized, checked and filtered, some pairs at a time in any process.
 
-Every sequence ends with the end symbol. One file has the ids of source 0, target 0, source 1 and so
-on, as uint16 where the vocabulary allows it and int32 otherwise. The other, FILE.ends, has 0 and
-where each sequence ends, as int64. With BPE-dropout, `SampledCorpus` writes them for each epoch.
+With BPE-dropout, `SampledCorpus` encodes the text again for each epoch.
 """
 
 import json
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import cached_property, partial
-from itertools import chain, count, islice, takewhile
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, compress, count, islice, takewhile
 from pathlib import Path
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
-from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq import tokenizer
+from seq2seq.batches import (
+    EncodedCorpus,
+    EncodedPairs,
+    Lengths,
+    Rows,
+    Tokens,
+    encode_ids,
+    new_corpus,
+)
+from seq2seq.corpus import FilterConfig
 from seq2seq.errors import UserError
-from seq2seq.files import errors_as_user_errors
-from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer
+from seq2seq.files import temporary_folder
+from seq2seq.run.checks import FilterCounts, Findings
+from seq2seq.text import SentencePair
+from seq2seq.tokenizer import Tokenizer
+
+Log: TypeAlias = Callable[[str], None]
+"""Called with a line of progress."""
+Chunk: TypeAlias = tuple[int, Sequence[Sequence[str]]]
+"""How many pairs come before, and the two sides of some pairs."""
+
+_ENCODED_PAIRS = 10_000  # at a time
+_PAIRS_PER_MESSAGE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Tokenizes, checks and filters the pairs of a split, some at a time and in any process."""
+
+    tokenizer: Tokenizer
+    controls: list[int]
+    """What stands before each source."""
+    limits: FilterConfig
+    keeps_text: bool = False
+
+    def __call__(self, numbered: Chunk) -> tuple[EncodedPairs, bytes, Findings]:
+        """Encode some pairs: see `encode_ids`; with the text of those that are kept, and findings.
+
+        The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.
+        """
+        before, chunk = numbered
+        findings = Findings()
+        # Tokenize both sides, unless there is only white space: (chunk,) lists of ids each.
+        texts = [[text if text.strip() else "" for text in side] for side in chunk]
+        sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
+        findings.count_unknown(0, texts[0], sources)
+        findings.count_unknown(1, texts[1], targets)
+        # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
+        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
+        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
+        max_ratio = self.limits.max_length_ratio
+        findings.check(before, chunk, source_lengths, target_lengths, max_ratio)
+        passes, findings.counts = filter_lengths(source_lengths, target_lengths, self.limits)
+        if self.controls:
+            sources = [self.controls + source for source in sources]
+        vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
+        ids = encode_ids(
+            list(compress(sources, passes)), list(compress(targets, passes)), vocab_size
+        )
+        text = b""
+        if self.keeps_text:
+            pairs = compress(zip(*chunk, strict=True), passes)
+            text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
+        return ids, text, findings
+
+
+def encode(
+    pairs: Iterable[SentencePair],
+    encoder: Encoder,
+    write: Callable[[EncodedPairs], None],
+    log: Log,
+    text: BinaryIO | None = None,
+) -> Findings:
+    """Encode and write pairs; `text` gets the text of those that are kept."""
+    findings, remaining = Findings(), iter(pairs)
+    chunks = iter(lambda: tuple(zip(*islice(remaining, _ENCODED_PAIRS), strict=True)), ())
+    with closing(map_in_processes(encoder, zip(count(0, _ENCODED_PAIRS), chunks))) as encoded:
+        for ids, lines, later in encoded:
+            write(ids)
+            if text is not None:
+                text.write(lines)
+            findings += later
+            if findings.counts.read % _PAIRS_PER_MESSAGE == 0:
+                log(f"data: {findings.counts.read:,} pairs encoded")
+    return findings
+
+
+def filter_lengths(
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: FilterConfig
+) -> tuple[list[bool], FilterCounts]:
+    """Select the pairs to keep; count each other one under the first reason that applies."""
+    longer = np.maximum(source_lengths, target_lengths)
+    shorter = np.minimum(source_lengths, target_lengths)
+    reasons = {
+        "blank source": source_lengths == 1,
+        "blank target": target_lengths == 1,
+        "too long": longer > limits.max_tokens,
+        "length ratio": longer > limits.max_length_ratio * shorter,
+    }
+    counts, passes = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
+    for reason, applies in reasons.items():
+        counts.dropped[reason] = int((passes & applies).sum())
+        passes &= ~applies
+    return passes.tolist(), counts
+
+
+# In processes.
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -93,140 +196,15 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.int32]
-Lengths: TypeAlias = NDArray[np.int32]
-"""In tokens, the end symbol counted."""
-Rows: TypeAlias = NDArray[np.integer[Any]]
-"""Numbers of pairs in a corpus."""
-EncodedPairs: TypeAlias = tuple[TokenIds, NDArray[np.int64]]
-"""The ids of source 0, target 0, source 1 and so on, and the length of each."""
-Tokens: TypeAlias = tuple[TokenIds, Lengths]
-"""The ids of some sequences, one after the other, and the length of each."""
-Share: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[Path]]
-"""A context in which processes of a machine open a file, which one of them writes by the function.
-All processes call it in the same order."""
+# With BPE-dropout.
 
 
-# Token ids on disk.
-
-
-_ENDS = ".ends"
-_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
 _CHUNK_PAIRS = 10_000
 _EPOCHS = 3  # that a sampled corpus keeps
 
-
-class EncodedCorpus:
-    """Token ids of aligned pairs, read in place: it takes no memory but the mapped files'."""
-
-    def __init__(self, path: str | Path) -> None:
-        """Open the files that ``new_corpus`` wrote."""
-        self._path = path
-        try:
-            # Plain arrays: those of class `memmap` take longer to index.
-            self._ends = np.asarray(np.memmap(f"{path}{_ENDS}", np.int64, "r"))  # (2 N + 1,)
-            itemsize, rest = divmod(os.stat(path).st_size, int(self._ends[-1]))
-            self._ids: TokenIds = np.asarray(np.memmap(path, _DTYPES[itemsize], "r"))
-            if rest or len(self._ends) % 2 == 0:
-                raise ValueError("a file is cut short")
-        except (OSError, ValueError, KeyError, ZeroDivisionError) as error:
-            raise UserError(
-                f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
-            ) from error
-
-    def __len__(self) -> int:
-        return len(self._ends) // 2
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return EncodedCorpus, (self._path,)  # which another process maps, too
-
-    def first_row(self, epoch: int) -> int:
-        """Return the row of the first pair of an epoch; here 0, as all have the same rows."""
-        return 0
-
-    def close(self) -> None:
-        """Encode no more epochs, and stop one that another thread encodes."""
-
-    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
-        """Return the lengths of sources and targets, (len,) each, or those of some rows."""
-        if rows is not None:
-            return self._spans(2 * rows)[1], self._spans(2 * rows + 1)[1]
-        lengths = np.empty(2 * len(self), np.int32)
-        np.subtract(self._ends[1:], self._ends[:-1], out=lengths)
-        return lengths[0::2], lengths[1::2]
-
-    @cached_property
-    def longest(self) -> tuple[int, int]:
-        """The lengths of the longest source and of the longest target."""
-        source, target = self.lengths()
-        return int(source.max()), int(target.max())
-
-    @cached_property
-    def total(self) -> tuple[int, int]:
-        """The numbers of source tokens and of target tokens."""
-        source, target = self.lengths()
-        return int(source.sum(dtype=np.int64)), int(target.sum(dtype=np.int64))
-
-    def source(self, index: int) -> TokenIds:
-        """Return the ids of a source, (S,), with the end symbol; a read-only view of the file."""
-        return self._ids[self._ends[2 * index] : self._ends[2 * index + 1]]
-
-    def target(self, index: int) -> TokenIds:
-        """Return the ids of a target, (T,), with the end symbol; a read-only view of the file."""
-        return self._ids[self._ends[2 * index + 1] : self._ends[2 * index + 2]]
-
-    def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ids of some pairs, padded on the right: sources (B, S), targets (B, T)."""
-        return self._padded(2 * rows), self._padded(2 * rows + 1)
-
-    def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
-        """Return the ids of some pairs, one after the other: of the sources and of the targets."""
-        return self._tokens(2 * rows), self._tokens(2 * rows + 1)
-
-    def _tokens(self, sequences: Rows) -> Tokens:
-        starts, lengths = self._spans(sequences)  # (B,)
-        # The place of each token in the file: its place among these, moved as its sequence is.
-        moved = starts - (np.cumsum(lengths) - lengths)  # (B,)
-        places = np.arange(lengths.sum()) + np.repeat(moved, lengths)  # (N,)
-        return self._ids[places], lengths
-
-    def _padded(self, sequences: Rows) -> NDArray[np.int64]:
-        starts, lengths = self._spans(sequences)  # (B,)
-        columns = np.arange(lengths.max(initial=0))  # (T,)
-        within = columns < lengths[:, None]  # (B, T)
-        padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
-        padded[within] = self._ids[(starts[:, None] + columns)[within]]
-        return padded
-
-    def _spans(self, sequences: Rows) -> tuple[NDArray[np.int64], Lengths]:
-        """Return where some sequences start in the file, and their lengths."""
-        starts = self._ends[sequences]
-        return starts, (self._ends[sequences + 1] - starts).astype(np.int32)
-
-
-@contextmanager
-def new_corpus(path: str | Path) -> Iterator[Callable[[EncodedPairs], None]]:
-    """Write the files of a corpus by a function that appends what `encode_ids` has returned."""
-    with open(path, "wb") as ids, open(f"{path}{_ENDS}", "wb") as ends:
-        end = 0
-        ends.write(np.int64(end).tobytes())
-
-        def append(pairs: EncodedPairs) -> None:
-            nonlocal end
-            ids.write(pairs[0].tobytes())
-            ends.write((end + np.cumsum(pairs[1])).tobytes())
-            end += len(pairs[0])
-
-        yield append
-
-
-def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> EncodedPairs:
-    """Join pairs of ids without the end symbol, which is added here."""
-    sequences = [ids for pair in zip(sources, targets, strict=True) for ids in pair]
-    lengths = np.array([len(ids) + 1 for ids in sequences], dtype=np.int64)
-    ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
-    dtype = _DTYPES[2 if vocab_size <= 1 << 16 else 4]
-    return np.fromiter(ended, dtype=dtype, count=int(lengths.sum())), lengths
+ShareFile: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[Path]]
+"""A context in which processes of a machine open a file, which one of them writes by the function.
+All processes call it in the same order."""
 
 
 @contextmanager
@@ -235,13 +213,6 @@ def share_with_none(write: Callable[[Path], object]) -> Iterator[Path]:
     with temporary_folder() as folder:
         write(folder / "shared")
         yield folder / "shared"
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Make a folder for a corpus that needs no name once it is open, and remove it afterwards."""
-    with errors_as_user_errors(Path(gettempdir())), TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 class SampledCorpus(EncodedCorpus):
@@ -264,7 +235,7 @@ class SampledCorpus(EncodedCorpus):
         *,
         rate: float,
         seed: int,
-        share: Share = share_with_none,
+        share: ShareFile = share_with_none,
     ) -> None:
         self.corpus = corpus
         self.text = text
