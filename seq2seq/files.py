@@ -133,6 +133,16 @@ def write_file(path: Path, content: bytes) -> None:
             _remove(new)
 
 
+def copy_file(path: Path, copy: Path) -> None:
+    """Copy a file whole or not at all, with its mode and times."""
+    new = _temporary_name(copy)
+    try:
+        shutil.copy2(path, new)
+        new.replace(copy)
+    finally:
+        _remove(new)
+
+
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
     """Write a folder of files and a manifest of their sha256 whole or not at all."""
     digests = {}

@@ -19,7 +19,6 @@ def check_output(output: str, *inputs: str | None) -> None:
     Say so if it replaces another file.
     """
     from seq2seq.files import MANIFEST, read_manifest
-    from seq2seq.run.folder import RunFolder
 
     if (status := _regular_file(output, 1)) is None:
         return
@@ -28,6 +27,8 @@ def check_output(output: str, *inputs: str | None) -> None:
             raise UserError(f"{file_name(name)}: is the output, too; choose another output")
     if output == "-":
         return
+    from seq2seq.run.folder import RunFolder  # late: it imports PyTorch
+
     path = Path(os.path.realpath(os.path.expanduser(output)))
     files = {MANIFEST, *(file.name for file in RunFolder(path.parent).files)}
     with suppress(UserError):  # in a folder without a model

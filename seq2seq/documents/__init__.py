@@ -5,6 +5,7 @@
 | `formats` | a file's name to its reader |
 | `document` | a text, its marks and escapes, and the slots of a document |
 | `translate` | texts to the lines that a model translates, and back |
+| `folder` | a folder of documents, brought up to date |
 | `projection` | marks taken out of a text, and put into its translation |
 | `placeholders` | what stands in strings for something else, and values that are code |
 | `spans` `xml` `encodings` | inline code of markup, elements of XML, characters |

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from seq2seq import files
 from seq2seq.model_folder import save_model
 from tests.conftest import MakeTrained
 
@@ -58,7 +59,7 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     result = seq2seq("translate", "--model", model, "-i", folder, "-o", output)
     assert result.code == 3
     found = {str(p.relative_to(output)): p.read_bytes() for p in output.rglob("*") if p.is_file()}
-    assert found.keys() == {*files, "link.html", ".translated.json"}
+    assert found.keys() == {*files, "link.html", ".translated.jsonl"}
     assert {name for name, content in found.items() if content == files.get(name)} == {
         "c.css", "d.pdf", "sub/bad.srt", "latin.md"
     }  # fmt: skip
@@ -107,15 +108,107 @@ def test_a_folder_is_continued_and_brought_up_to_date(
     (output / "e.txt").mkdir()
     result = seq2seq(*words, "--resume")
     assert result.code == 3
-    assert "c.txt: kept, as it was edited; remove it" in result.err
+    assert "c.txt: kept, as it was edited, but its document has changed: edit it" in result.err
     assert "e.txt: is a folder: move it away\n" in result.err
-    assert "not translated: c.txt, e.txt\n" in result.err
+    assert "not translated: e.txt\n" in result.err
+    assert "edited, and their documents have changed: c.txt\n" in result.err
+    assert "0 translated, 3 kept (1 edited)" in result.err
     assert (output / "c.txt").read_text() == "Ein Mann, C.\n"
+    # Said until it is edited again.
+    assert "have changed: c.txt\n" in seq2seq(*words, "--resume").err
+    (output / "c.txt").write_text("Ein Mann, c, rennt.\n")
+    assert "have changed" not in seq2seq(*words, "--resume").err
+    assert (output / "c.txt").read_text() == "Ein Mann, c, rennt.\n"
     for name in "ac":
         (output / f"{name}.txt").unlink()
     (output / "e.txt").rmdir()
     # Other options make other translations.
-    assert "4 translated, 0 kept" in seq2seq(*words, "--resume", "--beam", "2").err
+    result = seq2seq(*words, "--resume", "--beam", "2")
+    assert "4 translated, 0 kept" in result.err
+    assert "4 did not change, but the model, the glossary or an option did" in result.err
+
+
+def test_a_document_that_breaks_keeps_its_translation_until_it_is_repaired(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder, output = tmp_path / "site", tmp_path / "site.de"
+    folder.mkdir()
+    (folder / "a.srt").write_text(SRT)
+    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
+    assert seq2seq(*words).code == 0
+    first = (output / "a.srt").read_bytes()
+    (folder / "a.srt").write_bytes(b"no times")
+    for _ in range(2):
+        result = seq2seq(*words)
+        assert result.code == 3
+        assert "a.srt: no subtitle" in result.err
+        assert "its earlier translation stays\n" in result.err
+        assert (output / "a.srt").read_bytes() == first
+    (folder / "a.srt").write_text(SRT + "\n3\n0:05 --> 0:06\nA dog.\n")
+    assert "1 translated, 0 kept" in seq2seq(*words).err
+    assert (output / "a.srt").read_bytes().startswith(first[:20])
+
+
+def test_what_a_user_puts_in_place_of_a_copy_stays(
+    model: Path, seq2seq: Callable, tmp_path: Path
+) -> None:
+    folder, output = tmp_path / "site", tmp_path / "site.de"
+    folder.mkdir()
+    documents = {"a.pdf": b"%PDF", "b.png": b"\x89PNG", "c.srt": b"no times", "d.txt": b"A man.\n"}
+    for name, content in documents.items():
+        (folder / name).write_bytes(content)
+    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
+    result = seq2seq(*words)
+    assert "not translated: a.pdf, c.srt\n" in result.err
+    for name in documents:
+        (output / name).write_text(f"by hand: {name}")
+    (folder / "e.txt").write_text("Two dogs.\n")
+    (output / "e.txt").write_text("Zwei Hunde.\n")  # before it was ever translated
+    result = seq2seq(*words)
+    assert result.code == 0
+    assert "0 translated, 5 kept (5 edited)" in result.err
+    (folder / "a.pdf").write_bytes(b"%PDF-2")
+    result = seq2seq(*words)
+    assert "have changed: a.pdf\n" in result.err
+    for name in documents:
+        assert (output / name).read_text() == f"by hand: {name}"
+    assert (output / "e.txt").read_text() == "Zwei Hunde.\n"
+
+
+def test_a_crash_between_the_record_and_the_file_is_mended(
+    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, output = tmp_path / "site", tmp_path / "site.de"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A man.\n")
+    (folder / "b.css").write_text("b")
+    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
+    assert seq2seq(*words).code == 0
+    (folder / "a.txt").write_text("Two dogs run.\n")
+    (folder / "b.css").write_text("c")
+    for function in ("write_file", "copy_file"):
+        real = getattr(files, function)
+
+        def crash(path: Path, *content: object, real: Callable = real) -> None:
+            if path.suffix == ".jsonl":
+                return real(path, *content)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(f"seq2seq.documents.folder.{function}", crash)
+            stopped = seq2seq(*words)
+        assert stopped.code == 130
+        assert "the same command with --resume goes on\n" in stopped.err
+    with (output / ".translated.jsonl").open("ab") as made:
+        made.write(b'{"name": "a.tx')  # cut short
+    result = seq2seq(*words)
+    assert result.code == 0
+    assert "edited" not in result.err
+    assert (output / "b.css").read_text() == "c"
+    whole = (output / "a.txt").read_bytes()
+    (output / "a.txt").unlink()
+    assert "1 translated, 0 kept" in seq2seq(*words).err
+    assert (output / "a.txt").read_bytes() == whole
 
 
 def test_the_folder_of_a_translation_is_translated_again(
@@ -191,7 +284,7 @@ def test_what_ends_a_folder_early_or_not_at_all_is_continued(
     folder.mkdir()
     (folder / "a.css").write_text("a")
     (folder / "b.pdf").write_text("%PDF")
-    (folder / ".translated.json").write_text("{}")  # it is a translation, too
+    (folder / ".translated.jsonl").write_text("")  # it is a translation, too
     (folder / os.fsdecode(b"caf\xe9.txt")).write_text("A man.\n")
     words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
     with monkeypatch.context() as patch:
