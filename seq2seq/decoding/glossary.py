@@ -74,13 +74,15 @@ def _is_free(text: str, start: int, end: int) -> bool:
     return not (_WITHIN_WORD.match(text, start) or _WITHIN_WORD.match(text, end))
 
 
-def _ways_to_write(target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
+def _ways_to_write(source: str, target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
     """Return a translation as the tokenizer spells it, and each way to write it, as token ids."""
     after_space, mark, after_mark = map(
         tuple, tokenizer.encode_target([target, "。", "。" + target])
     )
     if not after_space or UNKNOWN_ID in after_space:
-        raise UserError(f"glossary: the model can't write {target!r:.80}; choose other words")
+        raise UserError(
+            f"glossary: {source!r:.80}: the model can't write {target!r:.80}; choose other words"
+        )
     (written,) = tokenizer.decode([list(after_space)])
     if re.match(f"[{_UNSPACED}]", written):  # within a text, it has no space before it
         within = after_mark[len(mark) :] if after_mark[: len(mark)] == mark else after_space
@@ -101,7 +103,7 @@ class Glossary:
     def __init__(self, terms: Mapping[str, str] | str | Path, tokenizer: Tokenizer) -> None:
         terms = terms if isinstance(terms, Mapping) else read_glossary(terms)
         self._terms = {
-            source: Term(source, *_ways_to_write(target, tokenizer))
+            source: Term(source, *_ways_to_write(source, target, tokenizer))
             for source, target in terms.items()
         }
         self._lengths = sorted({len(source) for source in terms}, reverse=True)
@@ -148,14 +150,20 @@ def read_glossary(path: str | Path) -> dict[str, str]:
         if not line.strip() or line.startswith("#"):
             continue
         if number == 1 and is_header(line):
-            logger.info(f"{path}: the first line, which names languages, is no term")
+            logger.info(
+                f"seq2seq: {path}: the first line, {line!r}, names languages and is left out; if it"
+                " is a term, write another line above it"
+            )
             continue
         source, *targets = (" ".join(column.split()) for column in line.split("\t"))
-        if len(targets) != 1 or not source or not targets[0]:
+        if len(targets) != 1:
             raise UserError(
-                f"{path}: line {number}: {line!r:.80} is not a term, a tab and its translation;"
-                " save a spreadsheet as text with tabs"
+                f"{path}: line {number}: {line!r:.80} has {len(targets) + 1} columns and not two, a"
+                " term and its translation; save a spreadsheet as text with tabs"
             )
+        if not source or not targets[0]:
+            side = "translation" if source else "term"
+            raise UserError(f"{path}: line {number}: {line!r:.80}: the {side} is empty")
         if terms.setdefault(source, targets[0]) != targets[0]:
             raise UserError(
                 f"{path}: line {number}: {source!r:.80} has another translation above; remove one"

@@ -147,7 +147,7 @@ WARNINGS = {
     "copied": "outputs equal to their sources",
     "too_short": "outputs far too short for their sources",
     "repeating": "outputs that repeat themselves",
-    "other_numbers": "outputs with other numbers than their sources",
+    "other_numbers": "outputs with other numbers or placeholders than their sources",
     "output_truncated": "outputs cut off at the maximum length",
     "source_split": "sources split",
     "source_truncated": "sources too long, whose ends were skipped",
@@ -173,7 +173,7 @@ class OutputWarnings:
     copied: int = 0  # lines whose output is the source, if the model wrote it
     too_short: int = 0  # lines with an output of less than a third of the pieces of its source
     repeating: int = 0  # lines in whose output one to eight pieces occur four times in a row
-    other_numbers: int = 0  # lines whose output has other digits than its source
+    other_numbers: int = 0  # lines whose output has other digits, placeholders or addresses
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
     source_split: int = 0  # lines translated in more than one segment
     source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
@@ -199,7 +199,7 @@ class OutputWarnings:
             self.too_short += best.too_short
             self.repeating += repeats(best.pieces)
             self.output_truncated += best.truncated
-            self.other_numbers += bool(best.pieces) and _digits(text) != _digits(best.text)
+            self.other_numbers += bool(best.pieces) and _fixed(text) != _fixed(best.text)
         if where:
             for name, count in before.items():
                 if getattr(self, name) != count:
@@ -224,9 +224,16 @@ class OutputWarnings:
         return f"lines: {self.lines:,}; {', '.join(counts) or 'nothing suspicious'}"
 
 
-def _digits(text: str) -> list[int]:
-    """Return the digits of a text in any order: numbers may change places and separators."""
-    return sorted(map(unicodedata.digit, re.findall(r"\d", text)))
+_PLACEHOLDER = re.compile(r"\{\w*\}|%(?:\d+\$|\(\w+\))?[sd@]|https?://[\w./-]*\w")
+
+
+def _fixed(text: str) -> tuple[list[int], list[str]]:
+    """Return what no translation changes, in any order: digits, placeholders and addresses.
+
+    Numbers may change places and separators.
+    """
+    digits = sorted(map(unicodedata.digit, re.findall(r"\d", text)))
+    return digits, sorted(_PLACEHOLDER.findall(text))
 
 
 def repeats(pieces: list[str]) -> bool:

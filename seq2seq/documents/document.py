@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from seq2seq.documents.encodings import Encoding
+from seq2seq.errors import UserError
 
 Kind = Literal["open", "close", "half", "alone", "word"]
 
@@ -58,6 +59,21 @@ class Languages:
 
     source: str
     target: str
+
+
+def same_language(found: str, other_code: str) -> bool:
+    """Whether two codes may stand for one language, whatever country or script they add."""
+    language, other_language = (re.split("[-_]", code.lower())[0] for code in (found, other_code))
+    return language == other_language or len(language) != len(other_language)
+
+
+def check_languages(source: str, target: str, languages: Languages) -> None:
+    """Refuse a document that names other languages than the model's; "" is none named."""
+    if not (same_language(source, languages.source) and same_language(target, languages.target)):
+        named = " to ".join(filter(None, (source, target)))
+        raise UserError(
+            f"is for {named}, but the model translates {languages.source} to {languages.target}"
+        )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from seq2seq.documents.document import (
     Text,
     decode_utf_16,
     quoted,
+    same_language,
     unescape,
     write_text,
 )
@@ -29,7 +30,6 @@ from seq2seq.documents.placeholders import (
     is_language,
     only_language,
 )
-from seq2seq.documents.xliff import same_language
 from seq2seq.errors import UserError
 
 # A string, with the colon after it if it is a key, or a bracket

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from seq2seq.documents.document import Document, Languages, Slot, Text
+from seq2seq.documents.document import Document, Languages, Slot, Text, check_languages
 from seq2seq.documents.placeholders import (
     BRACES,
     JAVA,
@@ -29,6 +29,7 @@ _ESCAPES = {ord(c): f"\\{name}" for name, c in _CHARACTERS.items()} | {
     ord(c): f"\\{c}" for c in '"\\'
 }
 _KEYWORDS = ["msgctxt", "msgid", "msgid_plural", "msgstr"]  # in the order of an entry
+_LANGUAGE = re.compile(r"^Language: *(\S+)", re.MULTILINE)
 _WIDTH = 79  # as the tools of gettext write
 _SYNTAXES = {
     **dict.fromkeys(["python-brace-format", "csharp-format", "c++-format", "rust-format"], BRACES),
@@ -72,6 +73,9 @@ def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Docum
     for entry in _read_entries(content):
         if entry.fields["msgid"].value or "msgctxt" in entry.fields:
             slots += _find_slots(content, entry, fuzzy)
+        elif header := entry.fields.get("msgstr"):
+            language = _LANGUAGE.search(header.value)
+            check_languages("", language[1] if language else "", languages)
     return Document(content, slots)
 
 

@@ -13,6 +13,7 @@ from seq2seq.documents.document import (
     Mark,
     Slot,
     Text,
+    check_languages,
     decode_utf_16,
     join_strings,
     quoted,
@@ -69,7 +70,7 @@ def _android_slots(element: Element) -> Iterator[Slot]:
     def write(translation: Text) -> str:
         if translation == text:
             return span.raw
-        escaped = _divide(translation, lambda string: [_android_escape(string)])
+        escaped = _divide(translation, lambda string: [_android_escape(string, span.cdata)])
         if escaped and isinstance(escaped[0], str) and escaped[0].startswith(("@", "?")):
             escaped = (f"\\{escaped[0]}", *escaped[1:])
         return span.write(('"', *escaped, '"') if quoted else escaped)
@@ -100,12 +101,12 @@ def _android_parts(raw: str, cdata: bool) -> list[str | Mark]:
     return [piece.value for piece in read_pieces(raw, 0, len(raw), _ANDROID_ESCAPE, read)]
 
 
-def _android_escape(text: str) -> str:
-    text = re.sub(r"([\\'\"])", r"\\\1", text)
+def _android_escape(text: str, cdata: bool) -> str:
+    text = re.sub(r"([\\'])" if cdata else r"([\\'\"])", r"\\\1", text)
     return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
-def read_qt(content: str, _languages: Languages) -> Document:
+def read_qt(content: str, languages: Languages) -> Document:
     """Read the messages of a Qt application; only translations that are empty are filled.
 
     They stay unfinished: somebody is to look at them.
@@ -113,6 +114,7 @@ def read_qt(content: str, _languages: Languages) -> Document:
     root = parse(content)
     if root.name != "TS":
         raise UserError(f"not a file of Qt's messages: its first element is {root.name:.50}")
+    check_languages(root.get("sourcelanguage"), root.get("language"), languages)
     slots = []
     for message in (x for x in root.walk() if x.name == "message"):
         source, target = message.find("source"), message.find("translation")

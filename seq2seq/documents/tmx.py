@@ -1,7 +1,6 @@
 """TMX: translation memories, of which the units get the variant in the target language."""
 
-from seq2seq.documents.document import Document, Languages, Slot
-from seq2seq.documents.xliff import same_language
+from seq2seq.documents.document import Document, Languages, Slot, same_language
 from seq2seq.documents.xml import Element, Role, Span, escape, opened, parse, read_span
 from seq2seq.errors import UserError
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from textwrap import shorten
 
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
@@ -150,9 +151,10 @@ def translate_file(
     for number, (line, translation) in enumerate(
         zip(plan.lines, plan.translations, strict=True), start=1
     ):
-        warnings.count(line, translation, f"text {number:,}")
+        warnings.count(line, translation, f"text {number:,}, {shorten(line, 40)!r}")
     placed = plan.place(alignments)
     warnings.placeholders = len(plan.kept)
     if plan.kept:
-        warnings.first["placeholders"] = f"text {plan.kept[0] + 1:,}"
+        first = plan.kept[0]
+        warnings.first["placeholders"] = f"text {first + 1:,}, {shorten(plan.lines[first], 40)!r}"
     return file.join(placed), warnings

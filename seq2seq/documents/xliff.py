@@ -8,7 +8,15 @@ translation, is replaced. So is a copy of the source that XLIFF 2 calls initial.
 import re
 from collections.abc import Sequence
 
-from seq2seq.documents.document import Document, Filled, Languages, Slot, Text
+from seq2seq.documents.document import (
+    Document,
+    Filled,
+    Languages,
+    Slot,
+    Text,
+    check_languages,
+    same_language,
+)
 from seq2seq.documents.xml import Element, Role, Span, opened, parse, read_span
 from seq2seq.errors import UserError
 
@@ -26,12 +34,16 @@ def read_xliff(content: str, languages: Languages) -> Document:
     groups: list[range] = []
     two = root.get("version").startswith("2")
     source, target = ("srcLang", "trgLang") if two else ("source-language", "target-language")
-    for holder in [root] if two else root.find_all("file"):
-        if not (
-            same_language(holder.get(source), languages.source)
-            and same_language(holder.get(target), languages.target)
-        ):
-            continue
+    holders = [root] if two else root.find_all("file")
+    suited = [
+        holder
+        for holder in holders
+        if same_language(holder.get(source), languages.source)
+        and same_language(holder.get(target), languages.target)
+    ]
+    if not suited and holders:
+        check_languages(holders[0].get(source), holders[0].get(target), languages)
+    for holder in suited:
         before = len(slots)
         if not holder.get(target):
             slots.append(_name_target(holder, target, languages.target))
@@ -52,12 +64,6 @@ def read_xliff(content: str, languages: Languages) -> Document:
 def _name_target(holder: Element, attribute: str, language: str) -> Slot:
     tag = holder.with_attributes(**{attribute: language})
     return Slot((), holder.start, holder.inside, lambda _: tag)
-
-
-def same_language(found: str, other_code: str) -> bool:
-    """Whether two codes may stand for one language, whatever country or script they add."""
-    language, other_language = (re.split("[-_]", code.lower())[0] for code in (found, other_code))
-    return language == other_language or len(language) != len(other_language)
 
 
 def _read_segment(segment: Element) -> list[Slot]:

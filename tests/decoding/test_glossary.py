@@ -70,10 +70,13 @@ def test_blank_lines_comments_and_copies_are_no_terms(tmp_path: Path) -> None:
     [
         ("", "no term in it"),
         ("# none\n\n", "no term in it"),
-        ("a\tb\nsea mer\n", "line 2: 'sea mer' is not a term, a tab and its translation"),
-        ("sea\t\n", "line 1: 'sea\\t' is not a term"),
-        ("\tmer\n", "line 1: '\\tmer' is not a term"),
-        ("sea\tmer\tnoun\n", "line 1: 'sea\\tmer\\tnoun' is not a term"),
+        (
+            "a\tb\nsea mer\n",
+            "line 2: 'sea mer' has 1 columns and not two, a term and its translation",
+        ),
+        ("sea\t\n", "line 1: 'sea\\t': the translation is empty"),
+        ("\tmer\n", "line 1: '\\tmer': the term is empty"),
+        ("sea\tmer\tnoun\n", "line 1: 'sea\\tmer\\tnoun' has 3 columns"),
         ("sea\tmer\n\nsea \tocéan\n", "line 3: 'sea' has another translation above; remove one"),
         (b"\xff\tb\n", ":1: byte 0xff at position 1 of the line is not UTF-8"),
     ],

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import javaproperties
@@ -12,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.documents.document import Mark
+from seq2seq.documents.document import Languages, Mark
 from seq2seq.documents.json_messages import read_arb, read_json
 from seq2seq.documents.placeholders import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
 from seq2seq.documents.po import read_po
-from seq2seq.documents.resources import read_properties, read_strings
+from seq2seq.documents.resources import read_properties, read_qt, read_strings
 from seq2seq.documents.spans import one_line
+from seq2seq.errors import UserError
 from tests.documents.hostile import (
     HOSTILE,
     LANGUAGES,
@@ -81,6 +83,21 @@ def test_empty_entries_are_filled_and_become_fuzzy() -> None:
     again = read_po(PO, LANGUAGES, fuzzy=True)
     assert 'msgstr "Ein Hund"' in again.join([("Ein Hund",)] * 5)
     assert again.join([None] * 5) == PO
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "named"),
+    [
+        (read_po, 'msgid ""\nmsgstr ""\n"Language: pt_BR\\n"\n\nmsgid "A"\nmsgstr ""\n', "pt_BR"),
+        (read_qt, '<TS language="fr"><context/></TS>', "fr"),
+        (read_qt, '<TS language="de_AT" sourcelanguage="fr_FR"/>', "fr_FR to de_AT"),
+    ],
+)
+def test_messages_in_another_language_are_refused(read: Callable, content: str, named: str) -> None:
+    with pytest.raises(UserError, match=f"is for {named}, but the model translates en to de"):
+        read(content, LANGUAGES)
+    for own in ("de_AT", ""):
+        read(re.sub("pt_BR|fr(_FR)?", own, content), Languages("de", "de"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.documents.document import Mark, write_text
+from seq2seq.documents.document import Languages, Mark, write_text
 from seq2seq.documents.formats import find_format, read_file
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
@@ -33,10 +33,15 @@ DIALECTS = {
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_each_text_keeps_its_tags_its_tabs_and_its_placeholders(path: Path, engine: object) -> None:
+    content, languages = path.read_bytes(), LANGUAGES
     try:
-        file = read_file(path.name, path.read_bytes(), LANGUAGES)
-    except UserError:
-        pytest.skip("is broken on purpose")
+        read_file(path.name, content, languages)
+    except UserError as error:
+        named = re.search(r"is for (?:(\S+) to )?(\S+),", str(error))
+        if named is None:
+            pytest.skip("is broken on purpose")
+        languages = Languages(named[1] or languages.source, named[2])
+    file = read_file(path.name, content, languages)
     plan = Plan(file.texts)
     for source, target in zip(file.texts, run_plan(plan, engine), strict=True):
         tags = [Counter(i.raw for i in text if isinstance(i, Mark)) for text in (source, target)]

@@ -46,6 +46,11 @@ def test_android_texts_are_read_and_written_with_their_escapes(raw: str, text: o
     ]
 
 
+def test_quotation_marks_in_cdata_stay_as_they_are() -> None:
+    document = android('<string name="a"><![CDATA[a <a href="#">link</a>]]></string>')
+    assert '<![CDATA[<a href="#">x</a>]]>' in document.join([('<a href="#">x</a>',)])
+
+
 def test_android_resources_that_are_no_texts_are_left() -> None:
     document = android(
         '<string name="a" translatable="false">Name</string><string name="b">@string/a</string>'

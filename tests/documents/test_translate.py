@@ -205,4 +205,6 @@ def test_the_first_text_that_stays_for_its_placeholders_is_named() -> None:
     file = read_file("a.txt", b"a cat\na dog\nthe dog\n", Languages("en", "de"))
     output, warnings = translate_file(file, cast("Translator", Adding()))
     assert output == b"a cat\na dog\nthe dog\n"
-    assert "2 texts left as they were, to keep placeholders (first: text 2)" in str(warnings)
+    assert "2 texts left as they were, to keep placeholders (first: text 2, 'a dog')" in str(
+        warnings
+    )

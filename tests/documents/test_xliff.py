@@ -7,6 +7,7 @@ from lxml import etree
 
 from seq2seq.documents.document import Document, Mark, Text
 from seq2seq.documents.xliff import read_xliff
+from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
 
 ONE = "{urn:oasis:names:tc:xliff:document:1.2}"
@@ -119,7 +120,12 @@ def test_the_target_language_is_named_where_it_is_missing() -> None:
     assert 'trgLang="de"' in filled(two(unit, ""))
     unit = "<trans-unit id='1'><source>A cat</source></trans-unit>"
     assert 'target-language="de"' in filled(one(unit, ""))
-    assert not one(unit, ' target-language="fr-FR"').texts  # another language is left as it is
+    with pytest.raises(UserError, match="is for en-US to fr-FR, but the model translates en to de"):
+        one(unit, ' target-language="fr-FR"')
+    several = one(unit).content.replace(
+        "</file>", f'</file><file target-language="fr">{unit}</file>'
+    )
+    assert len(read_xliff(several, LANGUAGES).texts) == 1  # another language is left as it is
 
 
 def test_inline_elements_are_marks() -> None:

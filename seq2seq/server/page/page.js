@@ -12,7 +12,7 @@ const SUSPICIONS = {
   copied: "The translation is equal to the text.",
   too_short: "The translation is far too short.",
   repeating: "The translation repeats itself.",
-  other_numbers: "The translation has other numbers.",
+  other_numbers: "Numbers or placeholders differ.",
   output_truncated: "The translation was cut off at the maximum length.",
   source_truncated: "The text is too long for the model: its end was skipped.",
 };
