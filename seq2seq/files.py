@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 from seq2seq.errors import UserError
 
+MANIFEST = "manifest.json"
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
 
 Content: TypeAlias = bytes | Callable[[Path], object]
@@ -110,7 +111,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def give_name(path: Path, file: BinaryIO, partial_path: Path) -> None:
-    """Flush an open file `part`, and give it the name and the mode of the file that it replaces."""
+    """Flush an open file, and give it the name and the mode of the file that it replaces."""
     _keep_mode(file, path)
     file.flush()
     os.fsync(file.fileno())
@@ -324,8 +325,6 @@ def _flush(path: Path) -> None:
     finally:
         os.close(descriptor)
 
-
-MANIFEST = "manifest.json"
 
 MAX_BYTES = 64 * 1024
 """The largest file of settings that is read; this program's are far smaller."""

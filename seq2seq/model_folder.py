@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from seq2seq.corpus import target_languages
 from seq2seq.errors import UserError, check_number
 from seq2seq.files import (
     MANIFEST,
@@ -42,7 +41,7 @@ from seq2seq.files import (
     write_folder,
 )
 from seq2seq.search import MAX_ALPHA
-from seq2seq.settings import Kind, settings
+from seq2seq.settings import Kind, settings_of
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import (
     PADDING_ID,
@@ -50,6 +49,7 @@ from seq2seq.tokenizer import (
     START_ID,
     TOKENIZER_FILE,
     Tokenizer,
+    target_languages,
     tokenizer_errors,
 )
 from seq2seq.transformer import Transformer
@@ -59,8 +59,8 @@ def make_transformer(
     config: TransformerConfig,
     *,
     vocab_size: int,
-    padding_id: int = 0,
-    start_id: int = 0,
+    padding_id: int = PADDING_ID,
+    start_id: int = START_ID,
     source_vocab_size: int | None = None,
     init_std: float | None = None,
 ) -> Transformer:
@@ -205,8 +205,6 @@ def new_transformer(
     return make_transformer(
         config,
         vocab_size=vocab_size,
-        padding_id=PADDING_ID,
-        start_id=START_ID,
         source_vocab_size=source_vocab_size,
         init_std=init_std,
     )
@@ -369,8 +367,6 @@ def read_description(folder: Path) -> TrainedModel:
         model = meta_transformer(
             saved.model,
             vocab_size=tokenizer.vocab_size,
-            padding_id=PADDING_ID,
-            start_id=START_ID,
             source_vocab_size=tokenizer.source_vocab_size,
         )
     except UserError as error:
@@ -424,13 +420,13 @@ def average(folders: Sequence[Path]) -> TrainedModel:
     """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
     *earlier, last = folders
     mean = load_model(last)
-    sizes = dict(settings(mean.model.config, Kind.fixed))
+    sizes = dict(settings_of(mean.model.config, Kind.fixed))
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}
     for folder in earlier:
         checkpoint = load_model(folder)
         if checkpoint.tokenizer.files() != mean.tokenizer.files():
             raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
-        if dict(settings(checkpoint.model.config, Kind.fixed)) != sizes:
+        if dict(settings_of(checkpoint.model.config, Kind.fixed)) != sizes:
             raise UserError(f"{folder}: another model than {last}: they have no mean")
         for name, value in checkpoint.model.state_dict().items():
             sums[name] += value

@@ -4,6 +4,7 @@ A hypothesis is *live* while it grows, and *finished* once it has `</s>`. A sent
 none of its live hypotheses can still beat its finished ones.
 
 The search knows nothing of the model: it takes a step function and a state that can be reordered.
+Sampling, in `seq2seq.decoding`, has the same batches, rules and outputs.
 Shapes: B sentences; beam, the live hypotheses of each (1 before the first step); N = B x beam rows;
 V vocabulary; T tokens so far, the start symbol included.
 """
@@ -11,18 +12,16 @@ V vocabulary; T tokens so far, the start symbol included.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, Unpack
+from typing import NotRequired, Protocol, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seq2seq.decoder import incremental_decoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.settings import changeable, free
-from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
-from seq2seq.transformer import Transformer
+from seq2seq.tokenizer import PADDING_ID
 
 MAX_ALPHA = 10
 """Far above any useful value; beyond it the penalties of long outputs would overflow."""
@@ -59,7 +58,7 @@ class SearchConfig(DecodingConfig):
             raise UsageError(f"nbest={self.nbest}: must be at most beam_size={self.beam_size}")
 
 
-# What beam search and sampling share.
+# A batch of sentences, and what their outputs may contain.
 
 
 NO_TOKEN = -1
@@ -73,15 +72,6 @@ class Hypothesis:
     token_ids: list[int]  # without the start symbol and `</s>`; with the forced prefix
     score: float  # log-probability, `</s>` included, divided by the length penalty
     truncated: bool  # whether it was cut off at the maximum length, where only `</s>` may follow
-
-
-@dataclass(frozen=True)
-class SearchInput:
-    """One input of the model."""
-
-    source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
-    max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
-    prefix_ids: Sequence[int] = ()  # token ids that its translation begins with
 
 
 class SearchState(Protocol):
@@ -146,8 +136,8 @@ class SearchBatch:
         in_prefix = self.length < self.prefixes.size(1)
         if not in_prefix and self.length < min(self.limits):
             return None
-        free = torch.full_like(self.max_lengths, NO_TOKEN)
-        forced = self.prefixes[:, self.length] if in_prefix else free
+        unforced = torch.full_like(self.max_lengths, NO_TOKEN)
+        forced = self.prefixes[:, self.length] if in_prefix else unforced
         return forced.masked_fill(self.length >= self.max_lengths, self.end_id)
 
 
@@ -358,48 +348,3 @@ class Beams(SearchBatch):
                     ids = [token for token in padded if token != NO_TOKEN]
                     results[sentence].append(Hypothesis(ids, score, truncated=len(ids) >= limit))
         return results
-
-
-# With a model.
-
-
-class Decoder(Protocol):
-    """What a search needs of one model, or of several."""
-
-    def begin(self, source: Tensor, /) -> SearchState:
-        """Encode padded sources (B, S), and start a search for their translations."""
-
-    def step(self, token_ids: Tensor, state: Any, /) -> Tensor:
-        """Read the newest token of each hypothesis (N,), and return the logits (N, V)."""
-
-
-class Engine:
-    """Searches with a model in evaluation mode.
-
-    Another engine overrides `search`, and `rounded` if its batches should have certain sizes.
-    """
-
-    rounded: Callable[[int], int] = int
-    """Rounds the number of sentences of a full batch."""
-
-    def __init__(self, model: Transformer) -> None:
-        self.device = model.embedding.weight.device
-        self.decoder: Decoder = incremental_decoder(model)
-
-    def search(self, inputs: Sequence[SearchInput], config: SearchConfig) -> list[list[Hypothesis]]:
-        """Find the hypotheses of each input, the best first."""
-        state, max_lengths, rules = self.begin(inputs)
-        return beam_search(self.decoder.step, state, max_lengths, config, **rules)
-
-    def begin(self, inputs: Sequence[SearchInput]) -> tuple[Any, Tensor, Rules]:
-        """Start a search: its state, the maximum lengths (B,), and what outputs contain."""
-        limits = torch.tensor([each.max_length for each in inputs])
-        max_lengths = copy_to_device(limits, self.device)  # (B,)
-        source = copy_to_device(pad([each.source_ids for each in inputs]), self.device)  # (B, S)
-        rules = Rules(
-            start_id=START_ID,
-            end_id=END_ID,
-            suppressed_ids=(PADDING_ID, START_ID),
-            prefixes=[each.prefix_ids for each in inputs],
-        )
-        return self.decoder.begin(source), max_lengths, rules

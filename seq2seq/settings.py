@@ -41,14 +41,14 @@ digested = partial(setting, kind=Kind.digested)
 place = partial(setting, kind=Kind.place)
 
 
-def settings(config: Any, kind: Kind, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def settings_of(config: Any, kind: Kind, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted names of the settings of a class, and their values as JSON has them."""
     for item in fields(config):
         value = getattr(config, item.name)
         if item.metadata.get("kind") is kind:
             yield prefix + item.name, getattr(value, "value", value)
         elif is_dataclass(value):
-            yield from settings(value, kind, f"{prefix}{item.name}.")
+            yield from settings_of(value, kind, f"{prefix}{item.name}.")
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

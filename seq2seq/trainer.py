@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from seq2seq.batches import Batching, Rows
 from seq2seq.device import Compute, World
-from seq2seq.train import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
 from seq2seq.transformer import Transformer
+from seq2seq.update import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
 
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0)]
@@ -102,36 +102,7 @@ class Signals:
         return act()
 
 
-def describe_validation(metrics: Metrics) -> str:
-    """Describe the metrics of a validation."""
-    described = (
-        f"validation loss {metrics['valid/loss']:.3f}, perplexity"
-        f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
-    )
-    if "valid/chrf" in metrics:
-        described += f", chrF {metrics['valid/chrf']:.2f}"
-    other_sets = [
-        f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
-    ]
-    return f"{described} ({', '.join(other_sets)})" if other_sets else described
-
-
-def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
-    """Return what is known of the BLEU of each validation set, and of their mean, by name."""
-    return {set_name(name): value for name, value in metrics.items() if name.endswith("/bleu")}
-
-
-def set_name(metric: str) -> str:
-    """Return the validation set of `valid/bleu` or `valid/NAME/bleu`."""
-    first, *middle, _ = metric.split("/")
-    return middle[0] if middle else first
-
-
 # The loop.
-
-
-Save = Callable[[], None]
-SaveValidation = Callable[[bool], None]
 
 
 class Trainer:
@@ -168,6 +139,7 @@ class Trainer:
         self.optimizer = self.updater.optimizer
         self.micro_batches = config.micro_batches(self.world.size)
         self.progress = Progress()
+        self.started = 0.0
         self.signals = signals or Signals()
         self.signal: int | None = None
         """A signal received by any of the processes."""
@@ -178,15 +150,15 @@ class Trainer:
         *,
         validate: Callable[[], T],
         summarize: Callable[[list[T]], Metrics],
-        save: Save,
-        save_validation: SaveValidation,
+        save: Callable[[], None],
+        save_validation: Callable[[bool], None],
     ) -> None:
         """Train from `progress` until a limit or a signal; all updates are saved then.
 
         A checkpoint is written (`save`) before it is validated: if the validation fails, no update
         is lost, and the resumed run begins with it. Each process validates its share, and the main
         one summarizes what all have found. `save_validation` adds the progress afterwards; its
-        argument is whether the model is the best so far. The recorder must not raise.
+        argument is whether the model is the best so far.
         """
         progress = self.progress
         progress.ended = ""  # a finished run may be resumed with higher limits
@@ -220,7 +192,7 @@ class Trainer:
         recorder: Recorder,
         validate: Callable[[], T],
         summarize: Callable[[list[T]], Metrics],
-        save_validation: SaveValidation,
+        save_validation: Callable[[bool], None],
     ) -> None:
         """Validate, unless a signal comes first, which leaves the validation pending."""
         outcomes = self.world.gather_objects(self.signals.interruptible(validate))
@@ -320,15 +292,6 @@ class Trainer:
         except DivergenceError as error:
             self.progress.step = error.step - 1
             raise
-
-    def fit_memory(self) -> float:
-        """Find how much of a step is computed at once: see `Updater.fit_memory`.
-
-        Returns the seconds that the largest micro-batch took.
-        """
-        started = self.clock()
-        self.updater.fit_memory(self.batching.epoch(self.progress.epoch))
-        return self.clock() - started
 
 
 class ReadyStep(NamedTuple):

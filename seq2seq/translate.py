@@ -2,16 +2,71 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from seq2seq.corpus import control_ids
-from seq2seq.device import Compute
+from seq2seq.decoder import incremental_decoder
+from seq2seq.device import Compute, copy_to_device
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import Engine, SearchConfig, SearchInput
-from seq2seq.tokenizer import END_ID
+from seq2seq.search import Hypothesis, Rules, SearchConfig, SearchState, beam_search, pad
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, control_ids
+from seq2seq.transformer import Transformer
 
 _BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class SearchInput:
+    """One input of the model."""
+
+    source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
+    max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
+    prefix_ids: Sequence[int] = ()  # token ids that its translation begins with
+
+
+class Decoder(Protocol):
+    """What a search needs of one model, or of several."""
+
+    def begin(self, source: Tensor, /) -> SearchState:
+        """Encode padded sources (B, S), and start a search for their translations."""
+
+    def step(self, token_ids: Tensor, state: Any, /) -> Tensor:
+        """Read the newest token of each hypothesis (N,), and return the logits (N, V)."""
+
+
+class Engine:
+    """Searches with a model in evaluation mode.
+
+    Another engine overrides `search`, and `rounded` if its batches should have certain sizes.
+    """
+
+    rounded: Callable[[int], int] = int
+    """Rounds the number of sentences of a full batch."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.device = model.embedding.weight.device
+        self.decoder: Decoder = incremental_decoder(model)
+
+    def search(self, inputs: Sequence[SearchInput], config: SearchConfig) -> list[list[Hypothesis]]:
+        """Find the hypotheses of each input, the best first."""
+        state, max_lengths, rules = self.begin(inputs)
+        return beam_search(self.decoder.step, state, max_lengths, config, **rules)
+
+    def begin(self, inputs: Sequence[SearchInput]) -> tuple[Any, Tensor, Rules]:
+        """Start a search: its state, the maximum lengths (B,), and what outputs contain."""
+        limits = torch.tensor([each.max_length for each in inputs])
+        max_lengths = copy_to_device(limits, self.device)  # (B,)
+        source = copy_to_device(pad([each.source_ids for each in inputs]), self.device)  # (B, S)
+        rules = Rules(
+            start_id=START_ID,
+            end_id=END_ID,
+            suppressed_ids=(PADDING_ID, START_ID),
+            prefixes=[each.prefix_ids for each in inputs],
+        )
+        return self.decoder.begin(source), max_lengths, rules
 
 
 class PlainTranslator:

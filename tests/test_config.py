@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.corpus import CorpusConfig
+from seq2seq.data.corpus import CorpusConfig
 from seq2seq.errors import UserError
 from seq2seq.run.config import Config
 from seq2seq.run.folder import read_config
-from seq2seq.settings import Kind, settings
-from seq2seq.train import TrainingConfig
+from seq2seq.settings import Kind, settings_of
+from seq2seq.update import TrainingConfig
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_each_setting_has_a_class() -> None:
 
     assert missing(Config, "") == []
     assert missing(CorpusConfig, "") == []
-    assert dict(settings(Config(run_dir="a"), Kind.place)) == {
+    assert dict(settings_of(Config(run_dir="a"), Kind.place)) == {
         "run_dir": "a",
         "resume": False,
         "cache": None,

@@ -18,12 +18,13 @@ from seq2seq.fast.search import StaticSearch
 from seq2seq.fast.training import FastForms, can_compile, projected_loss
 from seq2seq.loss import label_smoothed_loss
 from seq2seq.model_folder import TrainedModel
+from seq2seq.run.training import fit_memory
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import Positions, Start, TransformerConfig
 from seq2seq.tokenizer import Tokenizer
-from seq2seq.train import Forms, TrainingConfig
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
+from seq2seq.update import Forms, TrainingConfig
 from tests.toy import encoded_corpus
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -167,8 +168,8 @@ def test_fast_steps_are_those_of_the_plain_model(
         batching = config.batching(corpus, seed=1)
         compute = Compute(device, torch.bfloat16)
         trainer = Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
-        trainer.updater._lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
-        trainer.fit_memory()
+        trainer.updater.lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
+        fit_memory(trainer)
         found.append([trainer.update(batching.epoch(epoch)[:4]) for epoch in range(6)])
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)

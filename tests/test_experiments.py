@@ -17,7 +17,7 @@ from seq2seq.model_folder import new_transformer
 from seq2seq.run.config import Config
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
-from seq2seq.train import TrainingConfig
+from seq2seq.update import TrainingConfig
 from seq2seq.zoo.modern import modern_choices
 from tests.models import ALL_MODERN
 

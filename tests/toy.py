@@ -14,15 +14,15 @@ from torch import Tensor
 
 from seq2seq.batches import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
 from seq2seq.cli.guests import start_training
-from seq2seq.corpus import DataConfig, SplitConfig
+from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import TokenizerConfig
-from seq2seq.train import TrainingConfig
 from seq2seq.transformer import Transformer
+from seq2seq.update import TrainingConfig
 
 TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
 

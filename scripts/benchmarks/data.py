@@ -19,9 +19,9 @@ from queue import Empty
 from typing import Any
 
 from seq2seq.batches import EncodedCorpus
-from seq2seq.corpus import DataConfig, Split, SplitConfig
+from seq2seq.data.corpus import DataConfig, Split, SplitConfig
+from seq2seq.data.preparation import prepare
 from seq2seq.machine.processes import Processes
-from seq2seq.run.preparation import prepare
 from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
@@ -203,7 +203,7 @@ def start(
 def order(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
     """Order an epoch in batches of 25,000 tokens."""
     (batching,) = batchings(cache, 25_000)
-    batching.share = world.share_batches
+    batching.order_once = world.order_once
     stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
     wait()
     with stage.timed():

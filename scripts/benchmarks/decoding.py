@@ -28,10 +28,9 @@ import turns
 
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import choose_device
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.interop.export import write_ctranslate2, write_marian
-from seq2seq.machine.process import retain_freed_memory
+from seq2seq.machine.resources import choose_device, retain_freed_memory
 from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.folder import find_model
 from seq2seq.score import score_all

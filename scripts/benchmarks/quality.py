@@ -21,16 +21,21 @@ from torch.nn import functional as F
 from training_systems import Marian
 
 from seq2seq.batches import Batch, Batching
-from seq2seq.device import Compute, choose_device, choose_precision
-from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
+from seq2seq.data.preparation import PreparedData
+from seq2seq.device import Compute
 from seq2seq.machine.processes import Processes
+from seq2seq.machine.resources import (
+    choose_device,
+    choose_precision,
+    keep_few_compiled_matmuls,
+    retain_freed_memory,
+)
 from seq2seq.run.config import Config
 from seq2seq.run.folder import read_config
-from seq2seq.run.preparation import PreparedData
 from seq2seq.run.training import prepare_data
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.tokenizer import END_ID, PADDING_ID
-from seq2seq.train import learning_rate
+from seq2seq.update import learning_rate
 
 _SENTENCES = 64  # of the validation set at a time
 

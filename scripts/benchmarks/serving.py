@@ -36,7 +36,7 @@ from starlette.routing import Route
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.interop.export import write_ctranslate2
-from seq2seq.machine.process import retain_freed_memory
+from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.model_folder import load_model
 from seq2seq.run.folder import find_model
 from seq2seq.search import SearchConfig

@@ -32,13 +32,13 @@ from torch.profiler import ProfilerActivity, profile
 from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 
 from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.corpus import DataConfig, SplitConfig
+from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.fast.training import FastForms
-from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
+from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.paper.cost import step_flops
-from seq2seq.run.preparation import TRAIN_FILE, prepare
 from seq2seq.tokenizer import TokenizerConfig
-from seq2seq.train import Forms
+from seq2seq.update import Forms
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from seq2seq.batches import Batch, Batching, EncodedCorpus
 from seq2seq.device import Compute
 from seq2seq.fast.training import FastForms
 from seq2seq.model_folder import new_transformer
+from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import PADDING_ID, START_ID
-from seq2seq.train import Forms, TrainingConfig
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import sinusoids
+from seq2seq.update import Forms, TrainingConfig
 
 SMOOTHING = 0.1
 SIZES = {
@@ -84,7 +85,7 @@ def ours(work: Work, dtype: torch.dtype, forms: Forms) -> Iterator[Measured]:
     model = new_transformer(work.config, work.vocab_size).to(compute.device)
     batching = work.batching()
     trainer = Trainer(model, batching, work.training(), compute=compute, seed=1, forms=forms)
-    trainer.fit_memory()
+    fit_memory(trainer)
     with closing(trainer.steps()) as steps:
         for step in steps:
             trainer.start_update(step)

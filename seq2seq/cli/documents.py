@@ -116,11 +116,11 @@ def _translate(
     source: BinaryIO,
     format_name: str,
 ) -> "tuple[bytes, OutputWarnings]":
-    from seq2seq.corpus import UNNAMED
     from seq2seq.documents.document import Languages
     from seq2seq.documents.folder import MAX_BYTES
     from seq2seq.documents.formats import read_file
     from seq2seq.documents.translate import translate_file
+    from seq2seq.tokenizer import UNNAMED
 
     content = source.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import torch
 
+from seq2seq.data.preparation import PreparedData
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files import add_file, write_file
-from seq2seq.machine.process import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.machine.processes import Processes
+from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.model_folder import CARD_FILE, TrainedModel
 from seq2seq.report.card import facts_of_run, model_card
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import data_record
 from seq2seq.report.run_report import make_report
 from seq2seq.run.config import Config
-from seq2seq.run.preparation import PreparedData
 from seq2seq.run.records import FileRecorder, deferred_log_file
 from seq2seq.run.training import Guests, run_training, user_cache
 from seq2seq.search import SearchConfig

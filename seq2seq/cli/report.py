@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
-    from seq2seq.machine.process import retain_freed_memory
+    from seq2seq.machine.resources import retain_freed_memory
     from seq2seq.report.page import draw_page
     from seq2seq.report.run_report import distinct_names, make_report
     from seq2seq.report.sets import TextSet

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
-    from seq2seq.machine.process import retain_freed_memory
+    from seq2seq.machine.resources import retain_freed_memory
     from seq2seq.server.guard import Metrics
     from seq2seq.server.service import Service, list_pairs
 
@@ -221,7 +221,7 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
 
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
     """Return the source language of a model and its target languages."""
-    from seq2seq.corpus import UNNAMED
+    from seq2seq.tokenizer import UNNAMED
 
     if pair is None:
         source, targets = trained.source_language, trained.target_languages

@@ -220,8 +220,8 @@ def _translate_documents(arguments: argparse.Namespace, format_name: str) -> int
 def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_one: bool) -> int:
     from seq2seq.decoding.many import DAY, in_order, options_of_rank, workers_of_all
     from seq2seq.decoding.translator import Translator
-    from seq2seq.machine.process import retain_freed_memory
     from seq2seq.machine.processes import Processes
+    from seq2seq.machine.resources import retain_freed_memory
 
     world = Processes.from_environment()
     with world.process_group(DAY):

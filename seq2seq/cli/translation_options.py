@@ -147,7 +147,7 @@ def translation_options(
 def load_translator(arguments: argparse.Namespace) -> "Translator":
     """Load the models that a command line names, which translate together."""
     from seq2seq.decoding.translator import Translator
-    from seq2seq.machine.process import retain_freed_memory
+    from seq2seq.machine.resources import retain_freed_memory
 
     retain_freed_memory()
     return Translator.load(arguments.model, translation_options(arguments, arguments.model))

@@ -86,9 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of scores, and write the choice into the model folder."""
-    from seq2seq.cli.tune import ALPHAS, BEAM_SIZES
     from seq2seq.files import manifest_sum
-    from seq2seq.machine.process import retain_freed_memory
+    from seq2seq.machine.resources import retain_freed_memory
     from seq2seq.model_folder import TunedSearch, check_model_path, load_model
     from seq2seq.run.folder import RunFolder, find_model, trained_bleu_tokenizer
     from seq2seq.score import ScoreConfig, unsuited_tokenizer

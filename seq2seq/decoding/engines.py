@@ -26,17 +26,16 @@ from seq2seq.interop.export import ctranslate2_files
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import (
     NO_TOKEN,
-    Engine,
     Hypothesis,
     Rules,
     SearchConfig,
-    SearchInput,
     beam_search,
     length_penalty,
     nan_error,
 )
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
+from seq2seq.translate import Engine, SearchInput
 from seq2seq.zoo.modern import modern_choices
 
 

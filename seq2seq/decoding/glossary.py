@@ -22,6 +22,7 @@ from typing import TypeAlias, Unpack
 import torch
 from torch import Tensor
 
+from seq2seq.data.pairs import is_header
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 from seq2seq.search import (
@@ -35,7 +36,7 @@ from seq2seq.search import (
     length_penalty,
     output_log_probabilities,
 )
-from seq2seq.text import is_header, read_text_lines
+from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Span, Tokenizer
 
 logger = logging.getLogger("seq2seq")

@@ -24,9 +24,9 @@ from torch import distributed
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import pair_prefixes
 from seq2seq.decoding.translation import OutputWarnings
-from seq2seq.device import choose_device, choose_precision
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes, exit_after_main
+from seq2seq.machine.resources import choose_device, choose_precision
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,9 +12,10 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import MAX_POSITIONS
-from seq2seq.search import DecodingConfig, SearchInput
+from seq2seq.search import DecodingConfig
 from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.translate import SearchInput
 
 _COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
 # Text in Chinese or Japanese may follow a URL without a space.

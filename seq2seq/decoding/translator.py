@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import torch
 
-from seq2seq.corpus import control_ids
 from seq2seq.decoding.alignment import (
     Alignment,
     AttentionMaps,
@@ -45,13 +44,19 @@ from seq2seq.decoding.segments import (
     with_end_symbol,
 )
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
-from seq2seq.device import Compute, choose_device, choose_precision
+from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.decoder import TranslationKernels
-from seq2seq.machine.process import parallel_map, process_lock, worker_threads
+from seq2seq.machine.resources import (
+    choose_device,
+    choose_precision,
+    parallel_map,
+    process_lock,
+    worker_threads,
+)
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, nan_error
-from seq2seq.tokenizer import END_ID
+from seq2seq.tokenizer import END_ID, control_ids
 
 logger = logging.getLogger("seq2seq")
 

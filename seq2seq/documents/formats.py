@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from seq2seq.corpus import UNNAMED
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, File, Languages
 from seq2seq.documents.html import read_html
@@ -26,6 +25,7 @@ from seq2seq.documents.subtitles import read_ass, read_srt, read_vtt
 from seq2seq.documents.tmx import read_tmx
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.errors import UserError
+from seq2seq.tokenizer import UNNAMED
 
 Reader: TypeAlias = Callable[[bytes, Languages], File]
 

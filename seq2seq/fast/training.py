@@ -29,8 +29,8 @@ from seq2seq.fast.rows import (
 )
 from seq2seq.loss import Loss
 from seq2seq.tokenizer import PADDING_ID
-from seq2seq.train import Forms
 from seq2seq.transformer import MultiHeadAttention, Transformer
+from seq2seq.update import Forms
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB

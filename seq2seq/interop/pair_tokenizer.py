@@ -11,11 +11,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from seq2seq.corpus import LANGUAGE_PIECE
 from seq2seq.errors import UserError
 from seq2seq.files import parse_json
 from seq2seq.tokenizer import (
     CONTROL_PIECES,
+    LANGUAGE_PIECE,
     MAX_PIECE,
     MAX_PIECES,
     PAIR_FILES,

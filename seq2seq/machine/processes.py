@@ -197,7 +197,7 @@ class Processes(World):
         yield Path(shared)
         store.set(f"opened by {self.local_rank}", "")
 
-    def share_batches(self, order: Callable[[], list[Rows]]) -> list[Rows]:
+    def order_once(self, order: Callable[[], list[Rows]]) -> list[Rows]:
         """Let the first process of each machine order an epoch for all of them."""
         if self.local_size == 1:
             return order()

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from seq2seq.decoding.translation import WARNINGS
 from seq2seq.report.run_report import OtherRun, RunReport
 from seq2seq.report.sets import differing_parts
-from seq2seq.trainer import bleu_by_set, set_name
+from seq2seq.run.records import bleu_by_set, set_name
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 

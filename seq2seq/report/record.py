@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.corpus import Split
+from seq2seq.data.checks import FilterCounts
+from seq2seq.data.corpus import Split
+from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
-from seq2seq.run.checks import FilterCounts
 from seq2seq.run.config import Config
 from seq2seq.run.folder import RunFolder, checkpoints, read_progress
-from seq2seq.run.preparation import PreparedData
-from seq2seq.settings import Kind, flat, settings
+from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import TransformerConfig
 
-PLACES = frozenset(name for name, _ in settings(Config(), Kind.place))
+PLACES = frozenset(name for name, _ in settings_of(Config(), Kind.place))
 """Settings that say where a run is, and not what it is."""
 VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"
 """A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
 its own."""
 # Of these, the initial model's are the defaults, so that its command names them.
-_DROPOUTS = {f"model.{name}" for name, _ in settings(TransformerConfig(), Kind.changeable)}
+_DROPOUTS = {f"model.{name}" for name, _ in settings_of(TransformerConfig(), Kind.changeable)}
 _LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 _RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seq2seq.corpus import Split, control_ids
+from seq2seq.data.corpus import Split
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
@@ -27,6 +27,7 @@ from seq2seq.run.folder import RunFolder, find_model, read_config
 from seq2seq.run.records import read_metrics
 from seq2seq.search import SearchConfig
 from seq2seq.settings import flat
+from seq2seq.tokenizer import control_ids
 
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")

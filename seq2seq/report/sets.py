@@ -8,7 +8,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TypeAlias
 
-from seq2seq.corpus import training_splits
+from seq2seq.data.corpus import training_splits
 from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError

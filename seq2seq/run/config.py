@@ -1,14 +1,15 @@
-"""The configuration of a run: its schema and its checks."""
+"""The configuration of a run: its schema, its checks, and what is likely to fail."""
 
 import math
 from dataclasses import dataclass, field
 
-from seq2seq.corpus import DataConfig
-from seq2seq.errors import UsageError, check_number
+from seq2seq.batches import BatchStatistics
+from seq2seq.data.corpus import DataConfig
+from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.search import SearchConfig
 from seq2seq.settings import fixed, free, place
-from seq2seq.sizes import TransformerConfig
-from seq2seq.train import TrainingConfig
+from seq2seq.sizes import NormPosition, TransformerConfig
+from seq2seq.update import TrainingConfig, dropout_share, learning_rate
 
 
 @dataclass(kw_only=True)
@@ -65,3 +66,92 @@ class Config:
                 f"training.select={self.training.select}: no such validation set; choose"
                 f" {', '.join(names)}{more}"
             )
+
+
+# What is likely to fail with them.
+
+
+# The paper's 100,000 steps are about 20 epochs of its corpus.
+_MAX_EPOCHS = 1000
+_MAX_DAYS = 7  # of a training on a CPU
+_SMALL_STEP = 1024  # tokens, of schedule=small_data
+
+
+def check_budget(
+    training: TrainingConfig, statistics: BatchStatistics, *, devices: int = 1
+) -> None:
+    """Refuse a corpus whose batches hold too few of the tokens of a step."""
+    micro_batches = training.micro_batches(devices)
+    source = micro_batches * statistics.source_tokens
+    target = micro_batches * statistics.target_tokens
+    # Counted by the longer side, padding and the shorter side take their share.
+    min_share = 0.5 if training.count_longer_side else 0.8
+    if source / training.source_tokens + target / training.target_tokens < 2 * min_share:
+        larger = max(training.source_tokens, training.target_tokens) > _SMALL_STEP
+        raise UserError(
+            f"a step of {training.source_tokens:,} source and {training.target_tokens:,} target"
+            f" tokens can't be filled: on average, its {micro_batches} micro-batches of this corpus"
+            f" hold {source:,.0f} and {target:,.0f};"
+            f" {'use schedule=small_data' if larger else 'add text'}, or lower"
+            " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
+        )
+
+
+def excessive_epochs(
+    training: TrainingConfig, statistics: BatchStatistics, *, devices: int = 1
+) -> str:
+    """Explain why the schedule is too long for the corpus, or return the empty string."""
+    if (
+        training.max_steps is None
+        or training.max_minutes is not None
+        or training.patience is not None
+    ):
+        return ""
+    epochs = training.max_steps * training.micro_batches(devices) / statistics.batches
+    if epochs < _MAX_EPOCHS:
+        return ""
+    return (
+        f"{training.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
+        " training.patience ends them in time, as in schedule=small_data"
+    )
+
+
+def unfinished_dropout(training: TrainingConfig, steps: int | None) -> str:
+    """Explain that a run of `steps` updates ends before dropout reaches its rate, or return ""."""
+    rise = training.dropout_warmup_steps
+    if rise is None or steps is None or steps >= rise:
+        return ""
+    return (
+        f"dropout reaches {dropout_share(steps, rise):.2g} of its rate in the {steps:,} updates of"
+        f" this run: it rises over training.dropout_warmup_steps={rise}"
+    )
+
+
+def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
+    """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
+
+    Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture", show the reason.
+    The thresholds are from runs of this code: with six layers on each side, a rise to 1.2e-3
+    within 200 updates never got below the entropy of single words; slower and lower, it learned.
+    """
+    steps, scale = training.warmup_steps, training.learning_rate_scale
+    peak = learning_rate(steps, d_model=model.d_model, warmup_steps=steps, scale=scale)
+    pre_norm = model.norm_position is NormPosition.pre
+    if pre_norm or model.num_layers < 6 or steps > 500 or peak < 1e-3:
+        return ""
+    return (
+        f"a rate that rises to {peak:.2g} within {steps} updates is likely to make a Post-LN model"
+        f" of {model.num_layers} layers fail: raise training.warmup_steps or lower"
+        " training.learning_rate_scale"
+    )
+
+
+def cost_on_cpu(training: TrainingConfig, seconds: float) -> str:
+    """Say what steps of so many seconds take, and all of them if that is too long."""
+    line = f"a step takes about {seconds:.2g} s here"
+    ends_by_steps = not (training.max_minutes or training.patience)
+    days = (training.max_steps or 0) * seconds / 86_400 if ends_by_steps else 0
+    if days > _MAX_DAYS:
+        line += f", and {training.max_steps:,} steps {days:,.0f} days; on a CPU, use model=small"
+        line += " schedule=small_data"
+    return line

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
+from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files import (
     MANIFEST,
@@ -52,8 +53,7 @@ from seq2seq.model_folder import (
     save_tensors,
 )
 from seq2seq.run.config import Config
-from seq2seq.run.preparation import PreparedData
-from seq2seq.settings import Kind, Setting, settings
+from seq2seq.settings import Kind, Setting, settings_of
 from seq2seq.tokenizer import PAIR_FILES
 from seq2seq.trainer import Progress, Trainer
 from seq2seq.transformer import Transformer
@@ -535,7 +535,7 @@ def settings_of_run(
 
 def named_settings(config: Config, kind: Kind) -> dict[str, Setting]:
     """Return the settings of a class by the last part of their names, as checkpoints have them."""
-    return {name.rpartition(".")[2]: value for name, value in settings(config, kind)}
+    return {name.rpartition(".")[2]: value for name, value in settings_of(config, kind)}
 
 
 def default_settings() -> dict[str, Setting]:

@@ -11,17 +11,44 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
+from typing import TypeVar
 
 from tqdm import tqdm
 
+from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files import read_regular_file, write_file
 from seq2seq.run.folder import RunFolder
-from seq2seq.run.preparation import PreparedData
-from seq2seq.train import TrainingConfig
-from seq2seq.trainer import Metrics, Progress, Recorder, describe_validation, set_name
+from seq2seq.trainer import Metrics, Progress, Recorder
+from seq2seq.update import TrainingConfig
 
+T = TypeVar("T")
 logger = logging.getLogger("seq2seq")
+
+
+def describe_validation(metrics: Metrics) -> str:
+    """Describe the metrics of a validation."""
+    described = (
+        f"validation loss {metrics['valid/loss']:.3f}, perplexity"
+        f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
+    )
+    if "valid/chrf" in metrics:
+        described += f", chrF {metrics['valid/chrf']:.2f}"
+    other_sets = [
+        f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
+    ]
+    return f"{described} ({', '.join(other_sets)})" if other_sets else described
+
+
+def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
+    """Return what is known of the BLEU of each validation set, and of their mean, by name."""
+    return {set_name(name): value for name, value in metrics.items() if name.endswith("/bleu")}
+
+
+def set_name(metric: str) -> str:
+    """Return the validation set of `valid/bleu` or `valid/NAME/bleu`."""
+    first, *middle, _ = metric.split("/")
+    return middle[0] if middle else first
 
 
 class RunRecorder(Recorder):

@@ -4,25 +4,29 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import torch
 
-from seq2seq.device import (
-    Compute,
+from seq2seq.batches import Rows, cut
+from seq2seq.data.checks import check_lengths
+from seq2seq.data.encoding import SampledCorpus
+from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
+from seq2seq.device import Compute, oom_as_user_error
+from seq2seq.errors import OutOfMemoryError, UserError
+from seq2seq.files import read_manifest, remove_folder, write_file
+from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
+from seq2seq.machine.resources import (
     choose_device,
     choose_precision,
     make_deterministic,
     processor_name,
     too_old,
 )
-from seq2seq.errors import UserError
-from seq2seq.files import read_manifest, remove_folder, write_file
-from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
 from seq2seq.model_folder import (
     WEIGHTS_FILE,
     TrainedModel,
@@ -36,9 +40,14 @@ from seq2seq.model_folder import (
     save_model,
     translate_command,
 )
-from seq2seq.run.checks import check_lengths
-from seq2seq.run.config import Config
-from seq2seq.run.encoding import SampledCorpus
+from seq2seq.run.config import (
+    Config,
+    check_budget,
+    cost_on_cpu,
+    excessive_epochs,
+    risky_start,
+    unfinished_dropout,
+)
 from seq2seq.run.folder import (
     RunFolder,
     RunState,
@@ -58,27 +67,17 @@ from seq2seq.run.folder import (
     save_validation,
     settings_of_run,
 )
-from seq2seq.run.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
-from seq2seq.run.records import RunRecorder
+from seq2seq.run.records import RunRecorder, describe_validation
 from seq2seq.run.validation import MakeTranslator, SetShare, summarize, validate_share
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
-from seq2seq.settings import Kind, settings
+from seq2seq.settings import Kind, settings_of
 from seq2seq.sizes import Positions
-from seq2seq.train import (
-    DivergenceError,
-    Forms,
-    TrainingConfig,
-    risky_start,
-    start_moments,
-    unfinished_dropout,
-)
-from seq2seq.trainer import Trainer, describe_validation
+from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
 from seq2seq.translate import PlainTranslator
+from seq2seq.update import DivergenceError, Forms, TrainingConfig, Updater, start_moments
 
 logger = logging.getLogger("seq2seq")
-
-_MAX_DAYS = 7  # of a training on a CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +121,7 @@ def run_training(
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             run.write_missing_outputs()
             return run.best_figure()
-        seconds = run.trainer.fit_memory()
+        seconds = fit_memory(run.trainer)
         if before is not None:
             run.warn_of_changes(before)
         describe(run.trainer, config, run.data, seconds)
@@ -408,7 +407,7 @@ def make_trainer(
     batching = config.training.batching(
         train, seed=config.seed, devices=world.size, mixture=data.mixture
     )
-    batching.share = world.share_batches
+    batching.order_once = world.order_once
     trainer = Trainer(
         model,
         batching,
@@ -422,6 +421,62 @@ def make_trainer(
     if initial is not None:
         start_moments(trainer.optimizer)
     return trainer
+
+
+def fit_memory(trainer: Trainer) -> float:
+    """Halve `most_tokens` until the largest batch fits: memory runs out here, or never.
+
+    Returns the seconds that the largest micro-batch took.
+    """
+    updater, started = trainer.updater, trainer.clock()
+    corpus, before = updater.batching.corpus, updater.most_tokens
+
+    def padded_tokens(pairs: Rows) -> int:
+        return len(pairs) * sum(int(side.max()) for side in corpus.lengths(pairs))
+
+    largest = max(updater.batching.epoch(trainer.progress.epoch), key=padded_tokens)
+    while True:
+        pieces = cut(largest, corpus.lengths(largest), updater.most_tokens)
+        try:
+            with oom_as_user_error(), _memory_of_later_steps(updater):
+                batch = updater.forms.collate(max(pieces, key=padded_tokens))
+                updater.forms.run("begin", updater.begin_gradient, batch)
+            break
+        except OutOfMemoryError as error:
+            if updater.most_tokens == corpus.longest:
+                source, target = corpus.longest
+                raise OutOfMemoryError(
+                    f"out of memory with a single pair of {source} source and {target} target"
+                    " tokens: lower data.filter.max_tokens or take a smaller model"
+                ) from error
+            updater.lower(updater.most_tokens[0] // 2, updater.most_tokens[1] // 2)
+    # Another process may have less memory.
+    sources, targets = zip(*updater.world.gather(*updater.most_tokens), strict=True)
+    updater.lower(int(min(sources)), int(min(targets)))
+    if updater.most_tokens != before:
+        logger.info(
+            "memory: {:,} source and {:,} target tokens at once don't fit, {:,} and {:,} do;"
+            " the step is the same, but slower".format(*before, *updater.most_tokens)
+        )
+    return trainer.clock() - started
+
+
+@contextmanager
+def _memory_of_later_steps(updater: Updater) -> Iterator[None]:
+    """Reserve the memory of later steps; restore random state and gradients."""
+    device, on_gpu = updater.compute.device, updater.compute.on_gpu
+    with torch.random.fork_rng([device] if on_gpu else []):
+        # The gradients of other batches, and Adam's two moments from the first update on. The
+        # copy of the model that a validation makes takes the place of the gradients.
+        copies = 1 if updater.optimizer.state else 3
+        reserved = [torch.empty_like(p) for p in updater.model.parameters() for _ in range(copies)]
+        try:
+            yield
+        finally:
+            del reserved
+            updater.optimizer.zero_grad(set_to_none=True)
+            if on_gpu:  # a graph has memory of its own
+                torch.cuda.empty_cache()
 
 
 def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: float) -> None:
@@ -451,8 +506,8 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
             )
     batches = trainer.batching.epoch(trainer.progress.epoch)
     statistics = trainer.world.on_main(lambda: trainer.batching.statistics(batches))
-    training.check_budget(statistics, devices=processes)
-    if excess := training.excessive_epochs(statistics, devices=processes):
+    check_budget(training, statistics, devices=processes)
+    if excess := excessive_epochs(training, statistics, devices=processes):
         logger.warning(excess)
     count = trainer.micro_batches
     logger.info(
@@ -464,17 +519,6 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
     )
     if not trainer.compute.on_gpu:
         logger.info(cost_on_cpu(training, seconds * count / processes))
-
-
-def cost_on_cpu(training: TrainingConfig, seconds: float) -> str:
-    """Say what steps of so many seconds take, and all of them if that is too long."""
-    line = f"a step takes about {seconds:.2g} s here"
-    ends_by_steps = not (training.max_minutes or training.patience)
-    days = (training.max_steps or 0) * seconds / 86_400 if ends_by_steps else 0
-    if days > _MAX_DAYS:
-        line += f", and {training.max_steps:,} steps {days:,.0f} days; on a CPU, use model=small"
-        line += " schedule=small_data"
-    return line
 
 
 T = TypeVar("T")
@@ -497,8 +541,8 @@ def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str
 def load_initial_model(config: Config, run: Path) -> TrainedModel:
     """Load the model of `init_from`; of a run that is resumed, its newest checkpoint."""
     initial = _read(config, run, load_model)
-    sizes = dict(settings(initial.model.config, Kind.fixed))
-    for name, value in settings(config.model, Kind.fixed):
+    sizes = dict(settings_of(initial.model.config, Kind.fixed))
+    for name, value in settings_of(config.model, Kind.fixed):
         if value != sizes[name]:
             raise UserError(
                 f"init_from={config.init_from}: model.{name}={value} is not the model's"

@@ -11,11 +11,11 @@ from sacrebleu import CHRF
 from torch.nn import functional as F
 
 from seq2seq.batches import Batching, EncodedCorpus
+from seq2seq.data.preparation import PreparedData
 from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.config import Config
-from seq2seq.run.preparation import PreparedData
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import PADDING_ID

@@ -1,8 +1,8 @@
-"""What the paper doesn't have: models and encodings, made if a configuration asks for them.
+"""What the base model does not have, made if a configuration asks for it.
 
 | module | contents |
 |---|---|
-| `variants` | tensor2tensor's forms, learned positions, what imported models have |
+| `variants` | tensor2tensor's forms, learned positions (Table 3), what imported models have |
 | `modern` | what nine years changed in the layers |
 | `bpe_dropout` | sub-word pieces by merges of which some are skipped |
 

@@ -11,7 +11,7 @@ from seq2seq.model_folder import TrainedModel, new_transformer, save_model
 from seq2seq.run.config import Config
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
-from seq2seq.train import TrainingConfig
+from seq2seq.update import TrainingConfig
 
 
 def verdicts(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, tuple[str, str]]:

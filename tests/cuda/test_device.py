@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq.device import choose_device, choose_precision, too_old
 from seq2seq.errors import UserError
+from seq2seq.machine.resources import choose_device, choose_precision, too_old
 from tests.cuda.device import Journal
 
 CUDA = torch.device("cuda")

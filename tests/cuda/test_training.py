@@ -14,11 +14,12 @@ from seq2seq.device import Compute
 from seq2seq.fast.training import FastForms
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.folder import restore_checkpoint, save_checkpoint
+from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
-from seq2seq.train import DivergenceError, Forms, TrainingConfig
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
+from seq2seq.update import DivergenceError, Forms, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN
@@ -80,7 +81,7 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
 ) -> None:
     trainers = [make_trainer(corpus, device, dtype, **choices) for device in (CPU, CUDA)]
     for trainer in trainers:
-        trainer.fit_memory()
+        fit_memory(trainer)
     journal.clear()
     for step in steps_of(trainers[0], 10):
         expected, found = (trainer.update(step) for trainer in trainers)
@@ -105,7 +106,7 @@ def test_graphs_do_what_single_kernels_do(
     )
     for trainer in (single, graphs):
         if most is not None:
-            trainer.updater._lower(most, most)
+            trainer.updater.lower(most, most)
     before = recorder.replays
     steps = steps_of(single, 8)
     counts = []

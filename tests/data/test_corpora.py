@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.corpus import CorpusConfig, DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, SplitConfig
+from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.errors import UsageError, UserError
-from seq2seq.run.preparation import PreparedData, prepare
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.train import TrainingConfig
+from seq2seq.update import TrainingConfig
 from tests.toy import reversing, two_files
 
 

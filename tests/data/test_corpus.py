@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.corpus import DataConfig, Split, SplitConfig, training_splits
+from seq2seq.data.corpus import DataConfig, Split, SplitConfig, training_splits
 from seq2seq.errors import UserError
 from seq2seq.text import SentencePair
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seq2seq.corpus import DataConfig, Split, SplitConfig
+from seq2seq.data.corpus import DataConfig, Split, SplitConfig
 from seq2seq.errors import UserError
 from seq2seq.text import SentencePair
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.run.preparation import prepare
+from seq2seq.data.preparation import prepare
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "everyday"
 SIZES = {"train": 20_000, "valid": 500, "test": 500, "test_unseen": 150}

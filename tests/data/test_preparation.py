@@ -16,11 +16,11 @@ from unittest.mock import patch
 import pytest
 
 from seq2seq.batches import EncodedCorpus
-from seq2seq.corpus import DataConfig, FilterConfig, Split, SplitConfig
-from seq2seq.corpus import sha256_of_file as sha256
+from seq2seq.data.corpus import DataConfig, FilterConfig, Split, SplitConfig
+from seq2seq.data.corpus import sha256_of_file as sha256
+from seq2seq.data.encoding import map_in_processes
+from seq2seq.data.preparation import prepare
 from seq2seq.errors import UserError
-from seq2seq.run.encoding import map_in_processes
-from seq2seq.run.preparation import prepare
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 
@@ -303,10 +303,10 @@ def test_processes_prepare_what_one_does(
     config = configure(tmp_path, [*sentences(300, seed=1), SentencePair("a", "b " * 300)] * 2)
     config.tokenizer.sampling = 0.1  # so that the text is kept
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
-    monkeypatch.setattr("seq2seq.run.encoding._ENCODED_PAIRS", 50)
+    monkeypatch.setattr("seq2seq.data.encoding._ENCODED_PAIRS", 50)
     made = []
     for few in (1, 100):
-        monkeypatch.setattr("seq2seq.run.encoding._FEW_ITEMS", few)
+        monkeypatch.setattr("seq2seq.data.encoding._FEW_ITEMS", few)
         made.append(files(prepare(config, tmp_path / str(few), log).folder))
     assert made[0] == made[1]
 
@@ -354,13 +354,13 @@ def test_text_is_read_again_only_if_it_may_have_changed(
     first = prepare(config, cache, log)
     hashed: list[str] = []
     monkeypatch.setattr(
-        "seq2seq.corpus.sha256_of_file", lambda path: hashed.append(path) or sha256(path)
+        "seq2seq.data.corpus.sha256_of_file", lambda path: hashed.append(path) or sha256(path)
     )
     # Of the cache's own files, there is no sum to compute.
-    monkeypatch.setattr("seq2seq.run.preparation.sha256_of_file", None)
+    monkeypatch.setattr("seq2seq.data.preparation.sha256_of_file", None)
     assert prepare(config, cache, log).folder == first.folder
     assert not hashed
-    monkeypatch.setattr("seq2seq.run.preparation.sha256_of_file", sha256)
+    monkeypatch.setattr("seq2seq.data.preparation.sha256_of_file", sha256)
     source = Path(str(config.train.source))
     before, text = source.stat(), source.read_text()
     source.write_text(text.replace("tree", "moss"))

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seq2seq.batches import Batching, EncodedCorpus, encode_ids, new_corpus
+from seq2seq.data.encoding import SampledCorpus
 from seq2seq.errors import UserError
-from seq2seq.run.encoding import SampledCorpus
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 
 RATE = 0.3
@@ -129,10 +129,10 @@ def test_processes_encode_what_one_does_and_a_machine_once(
     tmp_path: Path,
 ) -> None:
     """What the first process writes is what another one opens."""
-    monkeypatch.setattr("seq2seq.run.encoding._CHUNK_PAIRS", 8)
+    monkeypatch.setattr("seq2seq.data.encoding._CHUNK_PAIRS", 8)
     alone = ids_of(sampled(corpus, text_file, tokenizer), 2)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
-    monkeypatch.setattr("seq2seq.run.encoding._FEW_ITEMS", 1)
+    monkeypatch.setattr("seq2seq.data.encoding._FEW_ITEMS", 1)
     first, second = (sampled(corpus, text_file, tokenizer) for _ in range(2))
     path = tmp_path / "shared"
     first.share = lambda write: nullcontext(write(path) or path)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.corpus import DataConfig, Split, SplitConfig
+from seq2seq.data.corpus import DataConfig, Split, SplitConfig
+from seq2seq.data.pairs import read_tmx
 from seq2seq.errors import UserError
-from seq2seq.text import read_tmx
 
 
 def unit(**texts: str) -> str:

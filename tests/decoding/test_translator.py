@@ -23,7 +23,7 @@ from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
 from seq2seq.fast.decoder import TranslationKernels
-from seq2seq.machine.process import process_lock
+from seq2seq.machine.resources import process_lock
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, length_penalty
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer

@@ -15,8 +15,8 @@ from seq2seq.fast.rows import GridLayout, Shape, pack, row_states
 from seq2seq.fast.training import FastForms
 from seq2seq.sizes import Positions, Start
 from seq2seq.tokenizer import PADDING_ID
-from seq2seq.train import Forms
 from seq2seq.transformer import Transformer
+from seq2seq.update import Forms
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 

@@ -22,8 +22,8 @@ from seq2seq.fast.training import (
     random_keep_mask,
 )
 from seq2seq.sizes import Positions
-from seq2seq.train import Forms
 from seq2seq.transformer import Transformer, attention
+from seq2seq.update import Forms
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 

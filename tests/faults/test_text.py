@@ -110,8 +110,8 @@ PEAKS = """
 import resource, sys
 from pathlib import Path
 from seq2seq.cli.main import main
-from seq2seq.corpus import DataConfig, SplitConfig
-from seq2seq.run.preparation import prepare
+from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.data.preparation import prepare
 from seq2seq.tokenizer import TokenizerConfig
 
 folder, model = map(Path, sys.argv[1:])

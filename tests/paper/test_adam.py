@@ -9,8 +9,8 @@ from seq2seq.batches import Batching
 from seq2seq.device import Compute
 from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig
-from seq2seq.train import TrainingConfig
 from seq2seq.trainer import Trainer
+from seq2seq.update import TrainingConfig
 from tests.toy import encoded_corpus
 
 V, PAIRS = 60, 40

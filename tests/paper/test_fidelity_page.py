@@ -8,7 +8,7 @@ from pathlib import Path
 from seq2seq.paper.details import DETAILS
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
-from seq2seq.train import TrainingConfig
+from seq2seq.update import TrainingConfig
 
 NO_DETAIL = {
     "model.max_learned_positions",

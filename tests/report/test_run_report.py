@@ -18,7 +18,7 @@ from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
-from seq2seq.corpus import CorpusConfig, Split
+from seq2seq.data.corpus import CorpusConfig, Split
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes

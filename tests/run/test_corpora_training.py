@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.guests import ReportingRecorder
 from seq2seq.cli.main import main
-from seq2seq.corpus import CorpusConfig, SplitConfig
+from seq2seq.data.corpus import CorpusConfig, SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError

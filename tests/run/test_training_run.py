@@ -17,18 +17,18 @@ from sacrebleu import CHRF
 from torch import Tensor
 
 from seq2seq.cli.main import main
-from seq2seq.corpus import SplitConfig
+from seq2seq.data.corpus import SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
-from seq2seq.run.config import Config
+from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.folder import checkpoints
 from seq2seq.run.records import draw_learning_curve, read_metrics
-from seq2seq.run.training import TrainingRun, cost_on_cpu, describe
+from seq2seq.run.training import TrainingRun, describe
 from seq2seq.text import SentencePair
-from seq2seq.train import TrainingConfig
 from seq2seq.transformer import Transformer
+from seq2seq.update import TrainingConfig
 from tests.toy import reversing, script_validation, train, validation, weights
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.corpus import DataConfig
+from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config

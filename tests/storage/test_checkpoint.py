@@ -26,8 +26,8 @@ from seq2seq.run.folder import (
 )
 from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.train import make_adam
 from seq2seq.transformer import Transformer
+from seq2seq.update import make_adam
 from tests.conftest import MakeTrained
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

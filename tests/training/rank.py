@@ -18,8 +18,8 @@ from seq2seq.fast.training import FastForms
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig
-from seq2seq.train import TrainingConfig
 from seq2seq.trainer import Trainer
+from seq2seq.update import TrainingConfig
 from tests.training import records
 
 V = 60
@@ -48,7 +48,7 @@ def make_trainer(corpus: Path, micro_batches: int, world: Processes, most: int) 
         forms=FastForms(),
     )
     trainer.updater.most_tokens = most, most
-    trainer.batching.share = world.share_batches
+    trainer.batching.order_once = world.order_once
     return trainer
 
 

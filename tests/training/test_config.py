@@ -8,7 +8,8 @@ import pytest
 from seq2seq.batches import BatchStatistics
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.errors import UserError
-from seq2seq.train import TrainingConfig
+from seq2seq.run.config import check_budget, excessive_epochs
+from seq2seq.update import TrainingConfig
 from tests.toy import SyntheticLengths
 
 
@@ -16,7 +17,7 @@ from tests.toy import SyntheticLengths
 def test_a_large_corpus_meets_the_papers_budget(count_longer_side: bool) -> None:
     config = TrainingConfig(count_longer_side=count_longer_side)
     batching = config.batching(SyntheticLengths(50_000, mean_length=27, max_length=200), seed=1)
-    config.check_budget(batching.statistics(batching.epoch(0)))
+    check_budget(config, batching.statistics(batching.epoch(0)))
 
 
 def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
@@ -24,9 +25,9 @@ def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
     config = TrainingConfig()
     batching = config.batching(corpus, seed=1)
     statistics = batching.statistics(batching.epoch(0))
-    assert "epochs of this corpus: training.patience" in config.excessive_epochs(statistics)
+    assert "epochs of this corpus: training.patience" in excessive_epochs(config, statistics)
     for shorter in (TrainingConfig(max_steps=5000), TrainingConfig(patience=10)):
-        assert shorter.excessive_epochs(statistics) == ""
+        assert excessive_epochs(shorter, statistics) == ""
 
 
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 7), (2, 8), (7, 7), (8, 8), (16, 16)])
@@ -62,7 +63,7 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
         batches=9, sentences=10.0, source_tokens=tokens, target_tokens=tokens, padding=0.1
     )
     with pytest.raises(UserError, match="can't be filled") if refused else nullcontext():
-        config.check_budget(found)
+        check_budget(config, found)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
     config = compose_config([f"schedule={schedule}"]).training
     batching = config.batching(SyntheticLengths(9, mean_length=20, max_length=60), seed=1)
     with pytest.raises(UserError, match=advice):
-        config.check_budget(batching.statistics(batching.epoch(0)))
+        check_budget(config, batching.statistics(batching.epoch(0)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from seq2seq.train import learning_rate
+from seq2seq.update import learning_rate
 
 
 @pytest.mark.parametrize("d_model", [512, 1024])

@@ -13,8 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from seq2seq.run.records import Display, FileRecorder, draw_learning_curve
-from seq2seq.train import StepMetrics, TrainingConfig
 from seq2seq.trainer import Progress
+from seq2seq.update import StepMetrics, TrainingConfig
 
 METRICS = {
     "train/loss": 2.0,

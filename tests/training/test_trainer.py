@@ -29,10 +29,11 @@ from seq2seq.run.folder import (
     save_checkpoint,
     save_validation,
 )
+from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.train import Forms, TrainingConfig
 from seq2seq.trainer import Progress, Trainer
+from seq2seq.update import Forms, TrainingConfig
 from tests.toy import encoded_corpus
 from tests.training.records import train
 
@@ -435,7 +436,7 @@ def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
     tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
     rng_state = torch.get_rng_state()
-    tried.fit_memory()
+    fit_memory(tried)
     assert tried.updater.most_tokens == batching.most_tokens
     assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
@@ -461,7 +462,7 @@ def test_batches_are_halved_until_the_largest_fits(
             return collate(pairs)
 
         trainer.forms.collate = limited
-        trainer.fit_memory()
+        fit_memory(trainer)
 
     whole, limited, hopeless = (make_trainer(batching, forms=forms()) for _ in range(3))
     attempt(whole, 999)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from seq2seq.machine.process import parallel_map
+from seq2seq.machine.resources import parallel_map
 
 
 @pytest.fixture

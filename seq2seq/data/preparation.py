@@ -18,22 +18,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from seq2seq.batches import EncodedCorpus, Mixture, new_corpus
-from seq2seq.corpus import (
+from seq2seq.data.checks import FilterCounts, Findings, check_overlap, check_references, different
+from seq2seq.data.corpus import (
     DataConfig,
     FileState,
     FilterConfig,
     Split,
     file_state,
-    language_piece,
     sha256_of_file,
     training_splits,
 )
+from seq2seq.data.encoding import Encoder, Log, encode
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, temporary_folder
-from seq2seq.run.checks import FilterCounts, Findings, check_overlap, check_references, different
-from seq2seq.run.encoding import Encoder, Log, encode
 from seq2seq.text import SentencePair, is_url
-from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer
+from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer, language_piece
 
 FORMAT_VERSION = 4
 TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"

@@ -9,37 +9,31 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from seq2seq.errors import UsageError, UserError, check_number
-from seq2seq.settings import digested
-from seq2seq.text import (
+from seq2seq.data.pairs import (
     HeldOut,
-    SentencePair,
     TsvForm,
     hold_out,
-    is_url,
-    open_raw,
     pair_of,
     pairs_suffix,
     read_pairs_file,
-    read_two_files,
-    reason_of,
     source_digest,
     tsv_form,
 )
-from seq2seq.tokenizer import CONTROL_PIECES, TokenizerConfig
+from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.settings import digested
+from seq2seq.text import SentencePair, is_url, open_raw, read_two_files, reason_of
+from seq2seq.tokenizer import CONTROL_PIECES, UNNAMED, TokenizerConfig, control_ids, language_piece
 
-LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
 _TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
-_MAX_LISTED = 20
 _MAX_WEIGHT = 1000  # an epoch is made in memory
 
 
@@ -104,10 +98,10 @@ class DataConfig:
     name: str = digested("files")
     """Short name of the corpus, for folders and reports."""
 
-    source_language: str = digested("source")
+    source_language: str = digested(UNNAMED[1])
     """Code of the language to translate from; also its key in rows of .jsonl and datasets."""
 
-    target_language: str = digested("target")
+    target_language: str = digested(UNNAMED[2])
     """Code of the language to translate into; also its key in rows of .jsonl and datasets."""
 
     train: SplitConfig = field(default_factory=SplitConfig)
@@ -212,56 +206,6 @@ def check_tag(tag: str) -> None:
     if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
         reserved = ", ".join(CONTROL_PIECES.values())
         raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {reserved}")
-
-
-UNNAMED = ("", DataConfig.source_language, DataConfig.target_language)
-"""What a model has for the code of a language that it doesn't name."""
-
-
-def language_piece(code: str) -> str:
-    """Return the piece that marks a source with its target language."""
-    if not _NAME.fullmatch(code):
-        raise UsageError(f"{code!r} is not a language code: use letters, digits, _ and -")
-    return f">>{code}<<"
-
-
-def target_languages(controls: Iterable[str]) -> list[str]:
-    """Return the codes of the target languages among control symbols."""
-    return [match[1] for piece in controls if (match := LANGUAGE_PIECE.fullmatch(piece))]
-
-
-def control_ids(
-    controls: Mapping[str, int], to: str | None, tag: str | None, only_language: str | None = None
-) -> list[int]:
-    """Return the ids before a source; a model that knows only one language needs no `to`.
-
-    A model without symbols of languages translates into its `only_language`, which `to` may name
-    where the model doesn't.
-    """
-    languages = target_languages(controls)
-    if not languages and only_language in (to, *UNNAMED):
-        to = None
-    tags = [piece for piece in controls if not LANGUAGE_PIECE.fullmatch(piece)]
-    if to is None and len(languages) == 1:
-        to = languages[0]  # which stands before each source that the model has seen
-    if to is None and languages:
-        raise UserError(
-            f"the model translates into several languages ({_list(languages)}): choose one with"
-            " --to or target_language"
-        )
-    if to is not None and to not in languages:
-        only = not languages and only_language
-        languages_text = f"translates into {only} only" if only else f"knows {_list(languages)}"
-        raise UserError(f"no target language {to!r}: the model {languages_text}")
-    if tag is not None and tag not in tags:
-        raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
-    pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])
-    return [controls[piece] for piece in pieces]
-
-
-def _list(names: Sequence[str]) -> str:
-    more = ["..."] if len(names) > _MAX_LISTED else []
-    return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so remove it"
 
 
 # The splits of a corpus: pairs of sentences, streamed.

@@ -32,10 +32,10 @@ from seq2seq.batches import (
     encode_ids,
     new_corpus,
 )
-from seq2seq.corpus import FilterConfig
+from seq2seq.data.checks import FilterCounts, Findings
+from seq2seq.data.corpus import FilterConfig
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_folder
-from seq2seq.run.checks import FilterCounts, Findings
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.batches import EncodedCorpus
-from seq2seq.corpus import Split
+from seq2seq.data.corpus import Split
 from seq2seq.errors import UserError
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer

@@ -1,15 +1,13 @@
-"""One update (section 5): dropout, losses, gradient, learning rate (5.3), Adam.
+"""One update (section 5): losses, gradient, learning rate and Adam (5.3).
 
 A step consists of micro-batches, which all processes share. Their summed losses are divided by the
 target tokens of the whole step, so that their gradients add up to the gradient of the mean loss.
 """
 
 import copy
-import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,19 +17,15 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam
 
-from seq2seq.batches import Batching, BatchStatistics, EncodedCorpus, Mixture, Rows, cut
+from seq2seq.batches import Batching, EncodedCorpus, Mixture, Rows, cut
 from seq2seq.device import Compute, HostCopy, World, oom_as_user_error
-from seq2seq.errors import OutOfMemoryError, UsageError, UserError, check_number
+from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.settings import changeable, fixed, free
-from seq2seq.sizes import NormPosition, TransformerConfig
 from seq2seq.transformer import Transformer
 
-# The paper's 100,000 steps are about 20 epochs of its corpus.
-_MAX_EPOCHS = 1000
 # A lower BLEU is chance: n-grams that a model that has learned nothing happens to write.
 _MIN_SCORE = 1.0
-_SMALL_STEP = 1024  # tokens, of schedule=small_data
 
 
 @dataclass(kw_only=True)
@@ -127,35 +121,6 @@ class TrainingConfig:
             mixture=mixture,
         )
 
-    def check_budget(self, statistics: BatchStatistics, *, devices: int = 1) -> None:
-        """Refuse a corpus whose batches hold too few of the tokens of a step."""
-        micro_batches = self.micro_batches(devices)
-        source = micro_batches * statistics.source_tokens
-        target = micro_batches * statistics.target_tokens
-        # Counted by the longer side, padding and the shorter side take their share.
-        min_share = 0.5 if self.count_longer_side else 0.8
-        if source / self.source_tokens + target / self.target_tokens < 2 * min_share:
-            larger = max(self.source_tokens, self.target_tokens) > _SMALL_STEP
-            raise UserError(
-                f"a step of {self.source_tokens:,} source and {self.target_tokens:,} target tokens"
-                f" can't be filled: on average, its {micro_batches} micro-batches of this corpus"
-                f" hold {source:,.0f} and {target:,.0f};"
-                f" {'use schedule=small_data' if larger else 'add text'}, or lower"
-                " training.source_tokens, training.target_tokens or training.micro_batch_tokens"
-            )
-
-    def excessive_epochs(self, statistics: BatchStatistics, *, devices: int = 1) -> str:
-        """Explain why the schedule is too long for the corpus, or return the empty string."""
-        if self.max_steps is None or self.max_minutes is not None or self.patience is not None:
-            return ""
-        epochs = self.max_steps * self.micro_batches(devices) / statistics.batches
-        if epochs < _MAX_EPOCHS:
-            return ""
-        return (
-            f"{self.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
-            " training.patience ends them in time, as in schedule=small_data"
-        )
-
     def __post_init__(self) -> None:
         """Check the ranges, that something ends the training, and that what is averaged is kept."""
         check_number("training.label_smoothing", self.label_smoothing, at_least=0, below=1)
@@ -200,36 +165,6 @@ def dropout_share(step: int, warmup_steps: int | None) -> float:
     return 1.0 if warmup_steps is None else min(1.0, step / warmup_steps)
 
 
-def unfinished_dropout(training: TrainingConfig, steps: int | None) -> str:
-    """Explain that a run of `steps` updates ends before dropout reaches its rate, or return ""."""
-    rise = training.dropout_warmup_steps
-    if rise is None or steps is None or steps >= rise:
-        return ""
-    return (
-        f"dropout reaches {dropout_share(steps, rise):.2g} of its rate in the {steps:,} updates of"
-        f" this run: it rises over training.dropout_warmup_steps={rise}"
-    )
-
-
-def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
-    """Explain why a Post-LN model is likely to fail in warm-up, or return the empty string.
-
-    Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture", show the reason.
-    The thresholds are from runs of this code: with six layers on each side, a rise to 1.2e-3
-    within 200 updates never got below the entropy of single words; slower and lower, it learned.
-    """
-    steps, scale = training.warmup_steps, training.learning_rate_scale
-    peak = learning_rate(steps, d_model=model.d_model, warmup_steps=steps, scale=scale)
-    pre_norm = model.norm_position is NormPosition.pre
-    if pre_norm or model.num_layers < 6 or steps > 500 or peak < 1e-3:
-        return ""
-    return (
-        f"a rate that rises to {peak:.2g} within {steps} updates is likely to make a Post-LN model"
-        f" of {model.num_layers} layers fail: raise training.warmup_steps or lower"
-        " training.learning_rate_scale"
-    )
-
-
 def make_adam(model: nn.Module) -> Adam:
     """Make Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9; the rate is set in each step."""
     on_gpu = next(model.parameters()).is_cuda
@@ -266,22 +201,22 @@ class RunningMean:
         self.weights = {name: p.detach() for name, p in self.model.named_parameters()}
 
     @staticmethod
-    def share(step: int) -> float:
-        """Compute the share of the weights after update number `step`, from 1."""
+    def weight(step: int) -> float:
+        """Compute the weight of the parameters after update number `step`, from 1."""
         return 1.0 - (1.0 - 1.0 / step) ** (_POWER + 1)
 
     @torch.no_grad()
-    def update(self, model: Transformer, share: Tensor) -> None:
-        """Add the weights after an update, with their share."""
+    def update(self, model: Transformer, weight: Tensor) -> None:
+        """Add the parameters after an update, with their weight."""
         new: list[Tensor] = list(model.parameters())
         means = list(self.weights.values())
-        if share.is_cuda:  # in few kernels
+        if weight.is_cuda:  # in few kernels
             changes = torch._foreach_sub(new, means)
-            torch._foreach_mul_(changes, share)
+            torch._foreach_mul_(changes, weight)
             torch._foreach_add_(means, changes)
             return
         for before, parameter in zip(means, new, strict=True):
-            before.lerp_(parameter, share.to(parameter.dtype))
+            before.lerp_(parameter, weight.to(parameter.dtype))
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Continue from a mean that was saved."""
@@ -293,7 +228,7 @@ class RunningMean:
 
 
 class Forms:
-    """The model and its loss, of one padded micro-batch after the other."""
+    """How a step's losses are computed: here plainly, one padded micro-batch after the other."""
 
     compiled = False
     """Whether layers are compiled, which changes dropout's masks."""
@@ -336,12 +271,9 @@ class Forms:
     def run(self, key: str, function: Callable[..., None], *batch: Any) -> None:
         """Call a function, with a batch or without one, on the device.
 
-        Functions of one key start the same work.
+        The functions of one key do the same work, so that it can be recorded once.
         """
         function(*(x.to(self.compute.device) for x in batch))
-
-
-logger = logging.getLogger("seq2seq")
 
 
 # One update.
@@ -442,7 +374,7 @@ class Updater:
 
     def collate(self, micro_batches: Sequence[Rows]) -> StepBatches:
         """Make the batches of a step."""
-        share = self.world.share(micro_batches)
+        share = self.world.own_part(micro_batches)
         if self.forms.joins:
             share = [(share[0][0], np.concatenate([pairs for _, pairs in share]))]
         batches = []
@@ -468,7 +400,7 @@ class Updater:
         )
         # Dropout (5.4): constant rates, or rates that rise over the first updates.
         share = dropout_share(step, self.config.dropout_warmup_steps)
-        self.set_numbers(batches.target_tokens, rate, RunningMean.share(step), share)
+        self.set_numbers(batches.target_tokens, rate, RunningMean.weight(step), share)
 
         # The gradient of the mean loss of the whole step.
         for i, (number, batch) in enumerate(batches.batches):
@@ -479,7 +411,7 @@ class Updater:
                 self.forms.run("add", self.add_gradient, batch)
         if self.world.size > 1:
             self.world.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
-        self.forms.run("update", self.update)
+        self.forms.run("update", self.apply_gradient)
 
         known = StepMetrics(
             steps=1,
@@ -519,7 +451,7 @@ class Updater:
             (loss.smoothed / self.target_tokens).backward()  # type: ignore[no-untyped-call]
         self.losses += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
 
-    def update(self) -> None:
+    def apply_gradient(self) -> None:
         """Update the weights, unless a loss or the gradient is not finite, and their mean."""
         norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         self.losses_and_norm.copy_(torch.cat((self.losses, norm.view(1))))
@@ -549,65 +481,13 @@ class Updater:
         entropy = [self.seed, step, micro_batch, *([part] if part else [])]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
-    def fit_memory(self, epoch: Sequence[Rows]) -> None:
-        """Halve `most_tokens` until the largest batch fits: memory runs out here, or never.
-
-        `epoch` has the micro-batches of one.
-        """
-        corpus, before = self.batching.corpus, self.most_tokens
-
-        def padded_tokens(pairs: Rows) -> int:
-            return len(pairs) * sum(int(side.max()) for side in corpus.lengths(pairs))
-
-        largest = max(epoch, key=padded_tokens)
-        while True:
-            pieces = cut(largest, corpus.lengths(largest), self.most_tokens)
-            try:
-                with oom_as_user_error(), self._memory_of_later_steps():
-                    batch = self.forms.collate(max(pieces, key=padded_tokens))
-                    self.forms.run("begin", self.begin_gradient, batch)
-                break
-            except OutOfMemoryError as error:
-                if self.most_tokens == corpus.longest:
-                    source, target = corpus.longest
-                    raise OutOfMemoryError(
-                        f"out of memory with a single pair of {source} source and {target} target"
-                        " tokens: lower data.filter.max_tokens or take a smaller model"
-                    ) from error
-                self._lower(self.most_tokens[0] // 2, self.most_tokens[1] // 2)
-        # Another process may have less memory.
-        self._lower(
-            *(int(min(side)) for side in zip(*self.world.gather(*self.most_tokens), strict=True))
-        )
-        if self.most_tokens != before:
-            logger.info(
-                "memory: {:,} source and {:,} target tokens at once don't fit, {:,} and {:,} do;"
-                " the step is the same, but slower".format(*before, *self.most_tokens)
-            )
-
-    def _lower(self, source: int, target: int) -> None:
+    def lower(self, source: int, target: int) -> None:
         """Compute fewer tokens at once, but at least those of the longest pair."""
         longest_source, longest_target = self.batching.corpus.longest
         lowered = max(source, longest_source), max(target, longest_target)
         if lowered != self.most_tokens:
             self.most_tokens = lowered
             self.forms.reserve(lowered)
-
-    @contextmanager
-    def _memory_of_later_steps(self) -> Iterator[None]:
-        """Reserve the memory of later steps; restore random state and gradients."""
-        with torch.random.fork_rng([self.compute.device] if self.compute.on_gpu else []):
-            # The gradients of other batches, and Adam's two moments from the first update on. The
-            # copy of the model that a validation makes takes the place of the gradients.
-            copies = 1 if self.optimizer.state else 3
-            reserved = [torch.empty_like(p) for p in self.model.parameters() for _ in range(copies)]
-            try:
-                yield
-            finally:
-                del reserved
-                self.optimizer.zero_grad(set_to_none=True)
-                if self.compute.on_gpu:  # a graph has memory of its own
-                    torch.cuda.empty_cache()
 
 
 class DivergenceError(UserError):

@@ -1,0 +1,12 @@
+"""A corpus from its files to token ids: read, checked, filtered, encoded and cached.
+
+| module | contents |
+|---|---|
+| `corpus` | the languages and splits of a corpus, and where each is: files or data sets |
+| `pairs` | files of pairs: `.tsv`, `.jsonl`, `.tmx`; pairs held out for validation |
+| `checks` | what a model should not learn from |
+| `encoding` | text to token ids, in several processes, and again for each epoch with BPE-dropout |
+| `preparation` | all in order, with a cache |
+
+Nothing here knows of models.
+"""

@@ -1,0 +1,329 @@
+"""Files of pairs of sentences: .tsv, also as a spreadsheet writes it, .jsonl and .tmx.
+
+Malformed rows and bytes that are not UTF-8 are errors that name file and line, and are never
+skipped.
+"""
+
+import csv
+import hashlib
+import json
+import locale
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from seq2seq.errors import UserError
+from seq2seq.text import COMPRESSIONS, SentencePair, open_binary, read_text_lines
+
+Languages: TypeAlias = tuple[str, str]
+"""Codes of the source language and of the target language."""
+
+_FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
+_FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
+# What headers consist of, besides the codes and names of languages that Python knows.
+_WORDS = """
+  source target src tgt term original translation text sentence sentences language eng deu ger fra
+  fre spa ita por nld rus jpn zho us gb br british american brazilian simplified traditional chinese
+  ukrainian persian hindi latin latvian esperanto indonesian vietnamese irish welsh serbian
+  englisch französisch spanisch italienisch russisch anglais allemand espagnol español inglés
+  alemán italiano português nederlands polski русский українська čeština svenska norsk suomi
+  magyar türkçe 中文 日本語 bengali swahili quelle ziel hans hant germany france
+"""
+_HEADER = {*locale.locale_alias, *_WORDS.split()}
+
+
+class TsvForm(NamedTuple):
+    """How a file is read."""
+
+    is_quoted: bool = False
+    """Whether quotation marks around fields are a spreadsheet's, and no text."""
+    header: str = ""
+    """The first line, if it names two languages, and so is no pair."""
+
+
+def tsv_form(path: str, languages: Languages) -> TsvForm:
+    """Find how a file is read, from the whole of it."""
+    codes = "\t".join(languages).casefold()
+    with closing(read_text_lines(path)) as lines:
+        first = next(lines, "")
+    has_header = is_header(first) or first.replace('"', "").casefold() == codes
+    return TsvForm(is_quoted(path), first if has_header else "")
+
+
+def is_quoted(path: str) -> bool:
+    """Return whether all quotation marks of a file are a spreadsheet's.
+
+    They stand around fields, and are doubled within. As a plain text may have such fields, one of
+    them must hold a quotation mark or a tab, or all fields are quoted, or just those with a comma.
+    Where nine lines in ten have quoted fields alone, one that breaks the quoting is an error.
+    """
+    is_needed, kinds = False, set[tuple[bool, bool]]()
+    all_quoted, broken = 0, 0  # lines of quoted fields alone, and the first line that is no row
+    number = 0
+    for number, line in enumerate(read_text_lines(path), start=1):
+        if '"' not in line:
+            kinds.add((False, "," in line))
+        elif not _ROW.fullmatch(line):
+            broken = broken or number
+        else:
+            fields = _FIELDS.findall(line)
+            kinds.update((field[0] == '"', "," in field) for field in fields)
+            is_needed = is_needed or any(re.search('""|\t', field[1:-1]) for field in fields)
+            all_quoted += all(field[0] == '"' for field in fields)
+    if broken and all_quoted > 0.9 * number:
+        raise UserError(
+            f"{path}:{broken}: a quotation mark that is not doubled, or a line break within a cell,"
+            " in a file of quoted cells: repair the cell"
+        )
+    quoted, with_comma = zip(*kinds, strict=True) if kinds else ((), ())
+    return not broken and (is_needed or (any(quoted) and (all(quoted) or quoted == with_comma)))
+
+
+def read_rows(path: str, form: TsvForm) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the fields of each line but the header."""
+    lines = read_text_lines(path)
+    rows = csv.reader(lines, "excel-tab") if form.is_quoted else (s.split("\t") for s in lines)
+    number = 0
+    try:
+        for number, row in enumerate(rows, start=1):
+            if number > 1 or not form.header:
+                yield number, row or [""]
+    except csv.Error as error:  # a field that is too long
+        raise UserError(f"{path}:{number + 1}: {error}") from None
+
+
+def is_header(line: str) -> bool:
+    """Tell whether the two columns of a line name two languages."""
+    cells = [re.findall(r"[^\W_]+", cell) for cell in line.casefold().split("\t")]
+    return (
+        len(cells) == 2
+        and cells[0] != cells[1]
+        and all(cell and _HEADER.issuperset(cell) for cell in cells)
+        and re.fullmatch(r'[\w\s"():/-]+', line) is not None
+    )
+
+
+# Pairs of sentences: .tsv, .jsonl and .tmx.
+
+
+_BLOCK_BYTES = 1 << 16
+_MAX_UNIT_BYTES = 1 << 20
+"""The largest unit of a translation memory, which is held in memory, all languages together."""
+_MAX_LANGUAGES = 20  # that an error names
+_XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+# Elements within a segment whose content is formatting of another program, not text.
+_CODES = {"bpt", "ept", "it", "ph", "ut"}
+
+
+def read_pairs_file(path: str, languages: Languages, form: TsvForm) -> Iterator[SentencePair]:
+    """Stream the pairs of one file; `form` is that of a .tsv."""
+    suffix = pairs_suffix(path)
+    if suffix == ".tsv":
+        return _read_tsv(path, form)
+    if suffix == ".jsonl":
+        return _read_json_lines(path, languages)
+    if suffix == ".tmx":
+        return read_tmx(path, languages)
+    raise UserError(
+        f"{path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or not; save a"
+        " spreadsheet as text with tabs, in UTF-8"
+    )
+
+
+def pairs_suffix(path: str) -> str:
+    """Return the suffix of a file of pairs, without that of its compression."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def _read_tsv(path: str, form: TsvForm) -> Iterator[SentencePair]:
+    for number, (source, *rest) in read_rows(path, form):
+        if len(rest) != 1:
+            raise UserError(
+                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: save a"
+                " spreadsheet as text with tabs, without other columns or line breaks within cells"
+            )
+        yield SentencePair(source, rest[0])
+
+
+def _read_json_lines(path: str, languages: Languages) -> Iterator[SentencePair]:
+    for number, line in enumerate(read_text_lines(path), start=1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: not JSON: {error}") from None
+            yield pair_of(row, languages, f"{path}:{number}")
+
+
+def pair_of(row: Any, languages: Languages, where: str) -> SentencePair:
+    """Take the two sentences from a row, keyed by language code or by source and target."""
+    if isinstance(row, Mapping) and isinstance(row.get("translation"), Mapping):
+        row = row["translation"]
+    if not isinstance(row, Mapping):
+        raise UserError(f"{where}: not a JSON object but {type(row).__name__}")
+    for source_key, target_key in (languages, ("source", "target")):
+        if source_key in row and target_key in row:
+            return SentencePair(
+                _text(row[source_key], source_key, where), _text(row[target_key], target_key, where)
+            )
+    raise UserError(
+        f"{where}: has no keys {languages[0]!r} and {languages[1]!r} but"
+        f" {', '.join(map(repr, row)) or 'none'}; set data.source_language and"
+        " data.target_language"
+    )
+
+
+def _text(value: Any, key: str, where: str) -> str:
+    if value is None:
+        return ""  # how datasets store an empty cell: a blank side, which is filtered and counted
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {key!r} is not text but {type(value).__name__}")
+    # JSON can spell what a UTF-8 file can't hold.
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise UserError(f"{where}: {key!r} holds a NUL or half a surrogate pair; repair the row")
+    return value
+
+
+def read_tmx(path: str, languages: Languages) -> Iterator[SentencePair]:
+    """Stream the pairs of a translation memory; a side that a unit lacks is blank.
+
+    `en` also stands for `en-GB` and the like, if a unit has no `en` itself. Formatting codes are
+    skipped, and runs of white space, line breaks among them, become a space.
+    """
+    source, target = map(_normalized_code, languages)
+    pairs = 0
+    known: dict[str, None] = {}
+    for texts in _read_units(path):
+        pair = SentencePair(_side(texts, source, target), _side(texts, target, source))
+        pairs += all(pair)
+        if len(known) < _MAX_LANGUAGES:
+            known |= dict.fromkeys(texts)
+        yield pair
+    if not pairs:
+        raise UserError(
+            f"{path}: no unit has text in both {languages[0]!r} and {languages[1]!r}; the"
+            f" languages in it: {', '.join(known) or 'none'}; set data.source_language and"
+            " data.target_language"
+        )
+
+
+def _read_units(path: str) -> Iterator[dict[str, str]]:
+    """Yield the text of each unit, by language, in bounded memory."""
+    from lxml import etree
+
+    parser = etree.XMLPullParser(
+        ("end",),
+        tag="tu",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    number = waiting = 0
+    try:
+        with closing(open_binary(path)) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                parser.feed(block)
+                waiting += len(block)
+                for _, unit in parser.read_events():
+                    if number == 0:
+                        _check_document(unit.getroottree())
+                    yield _unit_texts(unit)
+                    _forget(unit)
+                    number, waiting = number + 1, 0
+                if waiting > _MAX_UNIT_BYTES:
+                    raise ValueError(f"more than {_MAX_UNIT_BYTES:,} bytes without its end")
+            root = parser.close()
+            if number == 0:
+                _check_document(root.getroottree())
+    except etree.XMLSyntaxError as error:
+        errors = [(entry.line, entry.message) for entry in parser.feed_error_log]
+        line, reason = errors[0] if errors else (1, error.msg)
+        raise UserError(f"{path}:{line}: not a readable translation memory: {reason}") from None
+    except ValueError as error:
+        raise UserError(
+            f"{path}, unit {number + 1:,}: not a readable translation memory: {error}"
+        ) from None
+
+
+def _check_document(document: Any) -> None:
+    root, dtd = document.getroot(), document.docinfo.internalDTD
+    if root.tag != "tmx":
+        raise ValueError(f"the first element of the file is {root.tag[:100]!r}, not tmx")
+    if dtd is not None and any(True for _ in dtd.iterentities()):
+        raise ValueError("definitions in the DOCTYPE of the file, which could expand endlessly")
+
+
+def _unit_texts(unit: Any) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for variant in unit.iter("tuv"):
+        language = _normalized_code(variant.get(_XML_LANGUAGE) or variant.get("lang", ""))
+        if not language:
+            raise ValueError("a tuv without xml:lang")
+        for segment in variant.iter("seg"):
+            texts.setdefault(language, " ".join("".join(_segment_texts(segment)).split()))
+    return texts
+
+
+def _segment_texts(element: Any) -> Iterator[str]:
+    """Yield the texts within an element, without formatting codes."""
+    yield element.text or ""
+    for inner in element:
+        if not isinstance(inner.tag, str):
+            raise ValueError(f"the entity {inner.text[:100]}: only XML's own, like &amp;, are read")
+        if inner.tag not in _CODES:
+            yield from _segment_texts(inner)
+        yield inner.tail or ""
+
+
+def _forget(unit: Any) -> None:
+    """Remove a unit, and all that stands before it, from the document in memory."""
+    unit.clear(keep_tail=True)
+    for element in (unit, *unit.iterancestors()):
+        while element.getprevious() is not None:
+            del element.getparent()[0]
+
+
+def _side(texts: Mapping[str, str], language: str, other_language: str) -> str:
+    """Return the text in a language or one of its regions, but not the other side's."""
+    regions = (code for code in texts if code.split("-")[0] == language and code != other_language)
+    return texts.get(language if language in texts else next(regions, ""), "")
+
+
+def _normalized_code(language: str) -> str:
+    """Return one spelling of a code that may be written en_US or en-us."""
+    return language.lower().replace("_", "-")
+
+
+HeldOut: TypeAlias = dict[bytes, tuple[int, SentencePair]]
+"""Pairs with their numbers in the training text, by digests of their sources."""
+
+
+# Validation pairs that are cut from the training text, by hashes of their sources.
+
+
+def hold_out(train: Iterable[SentencePair], number: int) -> HeldOut:
+    """Choose pairs of different sources: of those with the lowest digests, the first ones."""
+    held_out: HeldOut = {}
+    for numbered in enumerate(train, start=1):
+        if all(map(str.strip, numbered[1])):
+            held_out.setdefault(source_digest(numbered[1]), numbered)
+        if len(held_out) > 2 * number + 1:
+            held_out = dict(sorted(held_out.items())[: number + 1])
+    if len(held_out) <= number:
+        raise UserError(
+            f"data.valid_from_train={number}: data.train has {len(held_out):,} different sources:"
+            " lower it, so that some are left for training"
+        )
+    return dict(sorted(sorted(held_out.items())[:number], key=lambda item: item[1][0]))
+
+
+def source_digest(pair: SentencePair) -> bytes:
+    """Return what pairs of equal sources, but for white space, have in common."""
+    return hashlib.blake2b(" ".join(pair.source.split()).encode(), digest_size=8).digest()
