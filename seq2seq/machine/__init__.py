@@ -2,7 +2,7 @@
 
 | module | contents |
 |---|---|
-| `resources` | the device and its precision; memory and threads, with other settings than the defaults |
+| `resources` | the device and its precision; memory and threads, not as by default |
 | `processes` | several processes, started by torchrun; and signals |
 
 Nothing here may change what is computed.
