@@ -22,7 +22,9 @@ from typing import Any
 
 from scripts.table3 import ROWS
 from seq2seq.model_folder import read_search
-from seq2seq.run.folder import RunFolder, checkpoints, find_model, progress_file, read_config
+from seq2seq.run.checkpoint import progress_file
+from seq2seq.run.config import read_config
+from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import read_metrics
 
 

@@ -1,4 +1,7 @@
-"""Where to compute: the device, the precision, the processes; copies to and from a device."""
+"""Where to compute: the device, the precision, the processes; copies to and from a device.
+
+One process alone is plain here; `seq2seq.machine` has several, and what signals do to a run.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -37,10 +40,7 @@ T = TypeVar("T")
 
 
 class World:
-    """The processes of a training, seen from one of them: here, it is alone.
-
-    `seq2seq.machine.processes` has those of torchrun.
-    """
+    """The processes of a training, seen from one of them: here, it is alone."""
 
     rank = 0
     size = 1
@@ -68,6 +68,24 @@ class World:
         """Return the main process's clock and any process's signal, so that all decide the same."""
         rows = self.gather(seconds, signal or 0)
         return rows[0][0], int(max(number for _, number in rows)) or None
+
+
+class Signals:
+    """What may end a training early: here, nothing, and Ctrl-C raises KeyboardInterrupt."""
+
+    received: int | None = None
+    """The number of the first signal."""
+
+    def __enter__(self) -> "Signals":
+        """Begin to receive signals."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End that."""
+
+    def interruptible(self, act: Callable[[], T]) -> T | None:
+        """Return `act()`, or None if a signal has come or comes before it returns."""
+        return act()
 
 
 def copy_to_device(x: Tensor, device: torch.device) -> Tensor:

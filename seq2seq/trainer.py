@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 from msgspec import Meta
 
 from seq2seq.batches import Batching, Rows
-from seq2seq.device import Compute, World
+from seq2seq.device import Compute, Signals, World
 from seq2seq.transformer import Transformer
 from seq2seq.update import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
 
@@ -82,24 +82,6 @@ class Recorder:
 
     def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Called after each validation."""
-
-
-class Signals:
-    """What may end a training early: here, nothing, and Ctrl-C raises KeyboardInterrupt."""
-
-    received: int | None = None
-    """The number of the first signal."""
-
-    def __enter__(self) -> "Signals":
-        """Begin to receive signals."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End that."""
-
-    def interruptible(self, act: Callable[[], T]) -> T | None:
-        """Return `act()`, or None if a signal has come or comes before it returns."""
-        return act()
 
 
 # The loop.

@@ -8,8 +8,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.data.corpus import CorpusConfig
 from seq2seq.errors import UserError
-from seq2seq.run.config import Config
-from seq2seq.run.folder import read_config
+from seq2seq.run.config import Config, read_config
 from seq2seq.settings import Kind, settings_of
 from seq2seq.update import TrainingConfig
 

@@ -30,8 +30,7 @@ from seq2seq.machine.resources import (
     keep_few_compiled_matmuls,
     retain_freed_memory,
 )
-from seq2seq.run.config import Config
-from seq2seq.run.folder import read_config
+from seq2seq.run.config import Config, read_config
 from seq2seq.run.training import prepare_data
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.tokenizer import END_ID, PADDING_ID

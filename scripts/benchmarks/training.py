@@ -36,7 +36,7 @@ from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.fast.training import FastForms
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.paper.cost import step_flops
+from seq2seq.paper.table2 import step_flops
 from seq2seq.tokenizer import TokenizerConfig
 from seq2seq.update import Forms
 

@@ -68,7 +68,7 @@ def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
 
     from seq2seq.report.card import ModelFacts, model_card
     from seq2seq.report.record import known_settings, read_data_record
-    from seq2seq.run.folder import read_config
+    from seq2seq.run.config import read_config
 
     name = run_folder.absolute().name
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"

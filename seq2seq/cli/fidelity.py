@@ -84,8 +84,8 @@ def _trained(run: Path) -> "tuple[Config, bool]":
     """Return the configuration of a model, and whether its training is not known."""
     from seq2seq.model_folder import load_model
     from seq2seq.report.run_report import as_trained
-    from seq2seq.run.config import Config
-    from seq2seq.run.folder import find_model, read_config
+    from seq2seq.run.config import Config, read_config
+    from seq2seq.run.folder import find_model
 
     folder = find_model(run)
     trained = load_model(folder)

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     hypotheses = next(iter(systems.values()))
     scores = score_all(hypotheses, references, config)
     if arguments.paper:
-        from seq2seq.paper.bleu import WHY_IT_DIFFERS, paper_bleu
+        from seq2seq.paper.table2 import WHY_IT_DIFFERS, paper_bleu
 
         scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
         report(WHY_IT_DIFFERS)
@@ -174,7 +174,7 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
 
     tokenizer = arguments.tokenize
     if tokenizer is None and arguments.model and not arguments.test_set:
-        from seq2seq.run.folder import trained_bleu_tokenizer
+        from seq2seq.run.config import trained_bleu_tokenizer
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
     config = ScoreConfig(
@@ -188,7 +188,7 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
     pair = arguments.language_pair or "en-de"
     language = arguments.language or pair.rpartition("-")[2]
     if arguments.paper:
-        from seq2seq.paper.bleu import tokenize
+        from seq2seq.paper.table2 import tokenize
 
         tokenize("", language)
     if arguments.compare:

@@ -27,7 +27,7 @@ def check_output(output: str, *inputs: str | None) -> None:
             raise UserError(f"{file_name(name)}: is the output, too; choose another output")
     if output == "-":
         return
-    from seq2seq.run.folder import RunFolder  # late: it imports PyTorch
+    from seq2seq.run.folder import RunFolder
 
     path = Path(os.path.realpath(os.path.expanduser(output)))
     files = {MANIFEST, *(file.name for file in RunFolder(path.parent).files)}

@@ -89,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files import manifest_sum
     from seq2seq.machine.resources import retain_freed_memory
     from seq2seq.model_folder import TunedSearch, check_model_path, load_model
-    from seq2seq.run.folder import RunFolder, find_model, trained_bleu_tokenizer
+    from seq2seq.run.config import trained_bleu_tokenizer
+    from seq2seq.run.folder import RunFolder, find_model
     from seq2seq.score import ScoreConfig, unsuited_tokenizer
     from seq2seq.search import SearchConfig
 
@@ -139,7 +140,7 @@ def _text(arguments: argparse.Namespace) -> "tuple[TextSet, Config | None]":
     """Read the given text, or the validation set of a run with its configuration."""
     from seq2seq.report.run_report import validation_sets
     from seq2seq.report.sets import TextSet
-    from seq2seq.run.folder import read_config
+    from seq2seq.run.config import read_config
 
     if arguments.source is not None:
         return TextSet("", *read_parallel(arguments.source, arguments.reference)), None

@@ -29,10 +29,9 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from seq2seq.batches import Rows
-from seq2seq.device import World
+from seq2seq.device import Signals, World
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_folder
-from seq2seq.trainer import Signals
 
 T = TypeVar("T")
 

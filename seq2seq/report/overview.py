@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.report.record import PLACES, newest_progress
-from seq2seq.run.config import Config
-from seq2seq.run.folder import RunFolder, read_config
+from seq2seq.run.config import Config, read_config
+from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics, set_name
 from seq2seq.settings import flat
 from seq2seq.trainer import Metrics

@@ -22,8 +22,8 @@ from seq2seq.report.record import (
     train_command,
 )
 from seq2seq.report.sets import SetReport, TextSet, report_sets
-from seq2seq.run.config import Config
-from seq2seq.run.folder import RunFolder, find_model, read_config
+from seq2seq.run.config import Config, read_config
+from seq2seq.run.folder import RunFolder, find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.search import SearchConfig
 from seq2seq.settings import flat

@@ -5,7 +5,8 @@
 | `config` | all settings of a run |
 | `validation` | loss, BLEU and chrF of the validation sets |
 | `records` | progress bar, `metrics.jsonl`, TensorBoard events, learning curve, log |
-| `folder` | a run on disk: its checkpoints, who may write to it, what resuming needs |
+| `folder` | where the files and models of a run are |
+| `checkpoint` | checkpoints, who may write to a run's folder, what resuming needs |
 | `training` | one run from start to end |
 
 Nothing here may change what a step computes: that is the core's and the forms'.

@@ -1,11 +1,20 @@
-"""The configuration of a run: its schema, its checks, and what is likely to fail."""
+"""The configuration of a run: its schema and checks; read from a run; what is likely to fail."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
 from seq2seq.batches import BatchStatistics
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.files import MAX_BYTES, read_regular_file
+from seq2seq.run.folder import RunFolder
 from seq2seq.search import SearchConfig
 from seq2seq.settings import fixed, free, place
 from seq2seq.sizes import NormPosition, TransformerConfig
@@ -66,6 +75,70 @@ class Config:
                 f"training.select={self.training.select}: no such validation set; choose"
                 f" {', '.join(names)}{more}"
             )
+
+
+# Read from a run.
+
+
+_MAX_DEPTH = 10  # of a config.yaml
+
+
+def read_config(run: Path) -> Config:
+    """Read the configuration of a run; keys added since then have their defaults."""
+    path = RunFolder(run).config
+    if not path.exists():
+        raise UserError(f"{path}: no such file; give the folder of a run")
+    try:
+        text = read_regular_file(path, MAX_BYTES).decode()
+        _check_syntax(text)
+        saved = OmegaConf.create(text)
+        _check_values(OmegaConf.to_container(saved))
+        merged = OmegaConf.merge(OmegaConf.structured(Config), saved)
+        _check_values(OmegaConf.to_container(merged))
+        config = OmegaConf.to_object(merged)
+    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError, UserError) as error:
+        if isinstance(error, ConfigKeyError):
+            raise UserError(
+                f"{path}: this version has no key {error.full_key}: remove the line, or use the"
+                " version that wrote it"
+            ) from error
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{path}: not a configuration of this program: {reason}") from error
+    assert isinstance(config, Config)
+    return config
+
+
+def trained_bleu_tokenizer(models: Sequence[str]) -> str | None:
+    """Return the tokenizer of the BLEU by which all these models were validated, or None."""
+    tokenizers: set[str | None] = set()
+    for model in models:
+        try:
+            tokenizers.add(read_config(Path(model)).bleu_tokenizer)
+        except UserError:  # a model folder has no configuration
+            tokenizers.add(None)
+    return tokenizers.pop() if len(tokenizers) == 1 else None
+
+
+def _check_syntax(text: str) -> None:
+    """Reject YAML that we never write: a few lines can expand without bound."""
+    depth = 0
+    for event in yaml.parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > _MAX_DEPTH or getattr(event, "anchor", None) or getattr(event, "tag", None):
+            raise ValueError("tags, aliases or deep nesting in it")
+
+
+def _check_values(tree: object) -> None:
+    """Reject references, however they are spelled in the file, and endless integers."""
+    if isinstance(tree, dict):
+        tree = [*tree.keys(), *tree.values()]
+    if isinstance(tree, list):
+        for value in tree:
+            _check_values(value)
+    elif isinstance(tree, str) and "${" in tree:
+        raise ValueError("references (${...}) in it")
+    elif isinstance(tree, int) and abs(tree) >= 2**63:
+        raise ValueError("an integer of more than 63 bits in it")
 
 
 # What is likely to fail with them.

@@ -40,24 +40,12 @@ from seq2seq.model_folder import (
     save_model,
     translate_command,
 )
-from seq2seq.run.config import (
-    Config,
-    check_budget,
-    cost_on_cpu,
-    excessive_epochs,
-    risky_start,
-    unfinished_dropout,
-)
-from seq2seq.run.folder import (
-    RunFolder,
+from seq2seq.run.checkpoint import (
     RunState,
-    checkpoints,
     default_settings,
-    find_model,
     lock_run_folder,
     newest_good,
     progress_file,
-    read_config,
     read_mean,
     read_progress,
     remove_old,
@@ -67,6 +55,16 @@ from seq2seq.run.folder import (
     save_validation,
     settings_of_run,
 )
+from seq2seq.run.config import (
+    Config,
+    check_budget,
+    cost_on_cpu,
+    excessive_epochs,
+    read_config,
+    risky_start,
+    unfinished_dropout,
+)
+from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import RunRecorder, describe_validation
 from seq2seq.run.validation import MakeTranslator, SetShare, summarize, validate_share
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer

@@ -18,7 +18,7 @@ from seq2seq.cli import score
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.errors import UsageError, UserError
-from seq2seq.paper.bleu import WHY_IT_DIFFERS, paper_bleu
+from seq2seq.paper.table2 import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.score import ScoreConfig, score_all
 from seq2seq.search import SearchConfig
 

@@ -13,7 +13,7 @@ from seq2seq.batches import EncodedCorpus, Rows
 from seq2seq.device import Compute
 from seq2seq.fast.training import FastForms
 from seq2seq.model_folder import TrainedModel, new_transformer
-from seq2seq.run.folder import restore_checkpoint, save_checkpoint
+from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
 from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer

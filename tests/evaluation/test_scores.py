@@ -13,7 +13,7 @@ from sacrebleu import BLEU, CHRF, TER
 
 from seq2seq import score as scores
 from seq2seq.errors import UserError
-from seq2seq.paper.bleu import paper_bleu
+from seq2seq.paper.table2 import paper_bleu
 from seq2seq.score import (
     ScoreConfig,
     bleu,

@@ -22,7 +22,8 @@ from seq2seq.cli.main import main
 from seq2seq.files import read_folder
 from seq2seq.model_folder import MODEL_FILES, load_model
 from seq2seq.run import records
-from seq2seq.run.folder import checkpoints, find_model, newest_good, progress_file
+from seq2seq.run.checkpoint import newest_good, progress_file
+from seq2seq.run.folder import checkpoints, find_model
 from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from scripts.table3 import ROWS
 from seq2seq.errors import UserError
 from seq2seq.model_folder import count_parameters, new_transformer
-from seq2seq.paper.cost import step_flops
+from seq2seq.paper.table2 import step_flops
 from seq2seq.sizes import TransformerConfig
 
 TENSOR2TENSOR_ROWS = 40_960  # of its shared matrix

@@ -29,7 +29,8 @@ from seq2seq.report.page import draw_page
 from seq2seq.report.record import train_command
 from seq2seq.report.run_report import as_trained, make_report
 from seq2seq.report.sets import Overlap, TextSet
-from seq2seq.run.folder import find_model, read_config
+from seq2seq.run.config import read_config
+from seq2seq.run.folder import find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.run.training import describe_initial_model
 from tests.report.conftest import copy_run

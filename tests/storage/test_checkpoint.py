@@ -12,9 +12,7 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.files import MANIFEST, read_listed_file
 from seq2seq.model_folder import TrainedModel, average, load_model, save_model
-from seq2seq.run.folder import (
-    checkpoints,
-    find_model,
+from seq2seq.run.checkpoint import (
     newest_good,
     progress_file,
     read_progress,
@@ -24,6 +22,7 @@ from seq2seq.run.folder import (
     save_checkpoint,
     save_validation,
 )
+from seq2seq.run.folder import checkpoints, find_model
 from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer

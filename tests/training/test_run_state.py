@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.run.folder import RunState
+from seq2seq.run.checkpoint import RunState
 from seq2seq.trainer import Progress
 
 

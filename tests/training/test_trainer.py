@@ -21,7 +21,7 @@ from seq2seq.fast.training import FastForms
 from seq2seq.loss import Loss
 from seq2seq.machine.processes import StopSignals
 from seq2seq.model_folder import TrainedModel, new_transformer
-from seq2seq.run.folder import (
+from seq2seq.run.checkpoint import (
     RunState,
     progress_file,
     read_progress,

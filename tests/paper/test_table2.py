@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.paper.bleu import NAME, paper_bleu, split_compounds, tokenize
+from seq2seq.paper.table2 import NAME, paper_bleu, split_compounds, tokenize
 
 # The stages
 

@@ -1,4 +1,6 @@
-r"""The BLEU of the paper's tables, as tensor2tensor's script `get_ende_bleu.sh` computes it.
+r"""The figures of Table 2: BLEU, and the floating-point operations of training.
+
+The BLEU is that of tensor2tensor's script `get_ende_bleu.sh`.
 
 The script is a pipe of Perl programs. Each is a function here:
 
@@ -23,6 +25,7 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from seq2seq.errors import UsageError
 from seq2seq.score import Score, components, count_references, known_references
+from seq2seq.sizes import Activation, TransformerConfig
 
 NAME = "paper BLEU"
 WHY_IT_DIFFERS = (
@@ -95,3 +98,36 @@ def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
         choices = ", ".join(sorted(_LANGUAGES))
         raise UsageError(f"--language {language}: Moses has no rules for it; choose from {choices}")
     return sacremoses.MosesTokenizer(language)
+
+
+def step_flops(
+    config: TransformerConfig,
+    vocab_size: int,
+    *,
+    source_tokens: float,
+    target_tokens: float,
+    source_length: float,
+    target_length: float,
+) -> float:
+    """Count the floating-point operations of one update: three times the forward matmuls.
+
+    The backward pass has two matmuls for each of the forward pass. A matmul of (m, k) and (k, n)
+    has 2mkn operations. Masked positions of attention are counted too.
+
+    Tokens are counted per update, and lengths are means per sentence.
+    """
+    d_model, heads = config.d_model, config.num_heads
+    # The multiplications of QK^T and of the weighted sum of V, per pair of positions. W^Q and W^O
+    # have d_model times as many entries; so have W^K and W^V, unless several heads share them.
+    width = heads * (config.key_width + config.value_width)
+    kv_width = config.kv_heads * (config.key_width + config.value_width)
+    matrices = 3 if config.activation is Activation.swiglu else 2
+    feed_forward = matrices * d_model * config.inner_width
+    # Multiplications per token.
+    self_attention, cross = d_model * (width + kv_width), d_model * width
+    encoder_layer = self_attention + feed_forward + width * source_length
+    decoder_layer = self_attention + cross + feed_forward + width * (target_length + source_length)
+    memory = d_model * kv_width  # keys and values of the memory, in each decoder layer
+    source = config.num_layers * encoder_layer + config.decoder_depth * memory
+    target = config.decoder_depth * decoder_layer + d_model * vocab_size
+    return 3 * 2 * (source_tokens * source + target_tokens * target)

@@ -1,0 +1,403 @@
+"""Checkpoints of a run, and which run may write to its folder or resume it.
+
+A checkpoint is a model folder with Adam's moments and the progress of the run in addition.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from seq2seq.data.preparation import PreparedData
+from seq2seq.errors import UserError
+from seq2seq.files import (
+    MANIFEST,
+    MAX_BYTES,
+    add_file,
+    check_listed_file,
+    errors_as_user_errors,
+    is_temporary,
+    parse_json,
+    read_listed_file,
+    read_manifest,
+    remove_folder,
+    remove_leftovers,
+    write_folder,
+)
+from seq2seq.machine.processes import Processes
+from seq2seq.model_folder import (
+    MODEL_FILES,
+    TrainedModel,
+    check_weights,
+    max_bytes,
+    model_files,
+    read_description,
+    read_listed_tensors,
+    read_weights,
+    save_tensors,
+)
+from seq2seq.run.config import Config, read_config
+from seq2seq.run.folder import RunFolder, checkpoints
+from seq2seq.settings import Kind, Setting, settings_of
+from seq2seq.tokenizer import PAIR_FILES
+from seq2seq.trainer import Progress, Trainer
+from seq2seq.transformer import Transformer
+
+# Saved, restored, found.
+
+
+_OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
+_VALIDATED = "validated.json"
+_MEAN = "mean.safetensors"
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_KNOWN_FILES = {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _MEAN}
+
+
+def save_checkpoint(
+    run: Path,
+    step: int,
+    trained: TrainedModel,
+    optimizer: Optimizer,
+    progress: Mapping[str, Any],
+    mean: Mapping[str, Tensor] | None = None,
+) -> Path:
+    """Write `checkpoints/step_<step>`: the model, the running mean, and what resuming needs."""
+    folder = RunFolder(run).checkpoint(step)
+    names = [name for name, _ in trained.model.named_parameters()]
+    moments = {
+        f"{names[index]}.{moment}": value
+        for index, state in optimizer.state_dict()["state"].items()
+        for moment, value in state.items()
+    }
+    files = model_files(trained)
+    files[_OPTIMIZER] = partial(save_tensors, moments)
+    files[_PROGRESS] = json.dumps(progress, indent=2).encode()
+    if mean is not None:
+        files[_MEAN] = partial(save_tensors, mean)
+    write_folder(folder, files)
+    return folder
+
+
+def save_validation(folder: Path, progress: Mapping[str, Any]) -> None:
+    """Add the progress after the validation to a checkpoint, whose other files stay as they are."""
+    add_file(folder, _VALIDATED, json.dumps(progress, indent=2).encode())
+
+
+def progress_file(folder: Path) -> Path:
+    """The file of a checkpoint that holds the run's progress: after the validation, if any."""
+    listed = set(read_manifest(folder))
+    # A corrupt name must not pass for a checkpoint that is not validated yet.
+    if unknown := listed - _KNOWN_FILES:
+        raise UserError(f"{folder / MANIFEST}: corrupt, it lists {min(unknown)[:100]!r}")
+    return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Read the progress that was saved in a checkpoint, from `progress_file`."""
+    path = progress_file(folder)
+    content = read_listed_file(folder, path.name, MAX_BYTES)
+    return parse_json(path, content, dict[str, Any])
+
+
+def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> None:
+    """Load a checkpoint's weights and moments."""
+    weights = read_weights(folder, model)
+    moments = read_listed_tensors(folder, _OPTIMIZER, _expected_moments(model), "moments")
+    model.load_state_dict(weights)
+    state = optimizer.state_dict()
+    state["state"] = {
+        index: {moment: moments[f"{name}.{moment}"] for moment in _MOMENTS}
+        for index, (name, _) in enumerate(model.named_parameters())
+    }
+    optimizer.load_state_dict(state)
+
+
+def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:
+    """Read the running mean of a checkpoint; the weights themselves if it has none."""
+    weights: dict[str, Tensor] = dict(model.named_parameters())
+    if _MEAN not in read_manifest(folder):
+        return weights
+    return read_listed_tensors(folder, _MEAN, weights, "mean")
+
+
+def _expected_moments(model: Transformer) -> dict[str, Tensor]:
+    """Names, shapes and types of the moments of Adam that a folder must hold."""
+    moments: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        moments[f"{name}.step"] = torch.empty((), dtype=torch.float32, device="meta")
+        for moment in _MOMENTS[1:]:
+            moments[f"{name}.{moment}"] = torch.empty_like(parameter, device="meta")
+    return moments
+
+
+def newest_good(run: Path, log: Callable[[str], None]) -> Path | None:
+    """Find the newest checkpoint whose files can all be read, intact; log newer ones."""
+    for parent in (run, RunFolder(run).checkpoints, *checkpoints(run)):
+        with suppress(PermissionError):  # found again below, where it is read
+            remove_leftovers(parent)
+    for folder in reversed(checkpoints(run)):
+        try:
+            model = read_description(folder).model
+            check_weights(folder, model)
+            check_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(model)))
+            read_mean(folder, model)
+            for name in {_PROGRESS, progress_file(folder).name}:
+                check_listed_file(folder, name, MAX_BYTES)
+        except UserError as error:
+            log(f"{error}; going back to the checkpoint before")
+        else:
+            return folder
+    return None
+
+
+def rename_newer(run: Path, newest: Path, log: Callable[[str], None]) -> None:
+    """Rename the checkpoints after the newest good one.
+
+    A resumed run writes these steps again, but they may be good ones that merely can't be
+    read at the moment: because of its permissions, an error of the disk or a newer format.
+    """
+    folders = checkpoints(run)
+    for folder in folders[folders.index(newest) + 1 :]:
+        aside = folder.with_name(f"unread_{folder.name}")
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}_")
+        folder.rename(aside)
+        log(f"{folder} is kept as {aside.name}; remove it if you don't need it")
+
+
+def remove_old(run: Path, keep: int) -> None:
+    """Keep that many checkpoints, the newest, and remove the others.
+
+    Those that were never validated, where a run was stopped, are removed once there is a newer one.
+    """
+    *earlier, newest = checkpoints(run)
+    newest_ones = [*(folder for folder in earlier if (folder / _VALIDATED).exists()), newest][
+        -keep:
+    ]
+    for folder in earlier:
+        if folder not in newest_ones:
+            remove_folder(folder)
+
+
+logger = logging.getLogger("seq2seq")
+
+
+# Which run may write to a folder.
+
+
+@contextmanager
+def lock_run_folder(
+    folder: Path, world: Processes, *, resume: bool | str, wait: bool
+) -> Iterator[bool]:
+    """Keep all other runs out of a run folder, which is made if it is missing.
+
+    A run that fails before it has written anything leaves no folder behind. The main process holds
+    the lock; with `wait`, it waits until another run has released it. Yields whether to resume.
+    """
+
+    def lock() -> bool:
+        _check_work(folder, resume)
+        stack.enter_context(sole_writer(folder, wait=wait))
+        _check_links(folder)
+        return _check_work(folder, resume)  # another run may just have left it
+
+    with ExitStack() as stack:
+        yield world.on_main(lock)
+
+
+@contextmanager
+def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock a folder, made if it is missing, so that no other process works in it.
+
+    A folder made here is removed if it is empty afterwards. A lock ends with its process.
+    """
+    from filelock import FileLock, Timeout
+
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    path = RunFolder(folder).lock
+    lock = FileLock(path)
+    try:
+        with errors_as_user_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with errors_as_user_errors(path):
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                if not wait:
+                    raise UserError(
+                        f"{folder}: another process writes to it; wait until it ends, or choose"
+                        " another folder"
+                    ) from None
+                logger.info(f"{folder}: waiting until another process has written to it")
+                lock.acquire()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            lock.release()
+    finally:
+        for parent in made:
+            with suppress(OSError):  # not empty
+                parent.rmdir()
+
+
+def _check_work(folder: Path, resume: bool | str) -> bool:
+    """Return whether to resume the run of a folder; refuse to overwrite its work."""
+    is_begun = bool(checkpoints(folder))
+    if resume is True and not is_begun:
+        raise UserError(
+            f"{folder}: no checkpoint to resume from; with resume=auto, a new run starts"
+        )
+    if resume and is_begun:
+        return True
+    if not (path := _in_the_way(folder)):
+        return False
+    if is_begun:
+        raise UserError(
+            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
+        )
+    raise UserError(
+        f"{path}: in the way of a new run; choose another run_dir, or move it elsewhere"
+    )
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse links and devices, so that nothing is written elsewhere."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path}: a link or a device in the run folder; remove it")
+
+
+def _in_the_way(folder: Path) -> Path | None:
+    """Return a path that a new run must not overwrite; None if there is none.
+
+    It may overwrite what was left by a run that ended before its first checkpoint. A folder
+    without a configuration is not this program's: nothing in it may be overwritten.
+    """
+    if not folder.is_dir():
+        return folder if folder.exists() else None
+    run = RunFolder(folder)
+    paths = [path for path in sorted(folder.iterdir()) if path != run.lock]
+    try:
+        read_config(folder)
+    except UserError:
+        return next(iter(paths), None)
+    left_over = {*run.files, run.events} - {run.finished}
+    if not any(run.checkpoints.glob("[!.]*")):
+        left_over.add(run.checkpoints)
+    unknown = (path for path in paths if path not in left_over)
+    return next((path for path in unknown if not is_temporary(path)), None)
+
+
+# With which settings it may be resumed.
+
+
+FORMAT = 2
+
+# How to keep those settings of a checkpoint that are not keys of the configuration.
+_HINTS = {
+    "data": "; the text, its filters or its encoding have changed: compare the keys of data in"
+    " config.yaml. A new run goes on from this model, with more text, by init_from",
+    "micro_batches": "; it follows from training.micro_batch_tokens and the number of processes",
+}
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All that is saved in addition to weights and moments, so that a run can be resumed."""
+
+    progress: Progress
+    fixed: dict[str, Setting]
+    """Settings that a resumed run must share: text, seed, batches, model."""
+    changeable: dict[str, Setting]
+    """Settings that may change, but then the result differs from that of an uninterrupted run."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def restored(
+        self, path: Path, saved: dict[str, Any], defaults: Mapping[str, Setting]
+    ) -> "RunState":
+        """Return a saved state, if this one may resume from it.
+
+        Settings that it doesn't name, because an earlier version wrote it, had their defaults.
+        """
+        if saved.get("format") != FORMAT:
+            written = repr(saved.get("format"))[:100]
+            raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
+        content = {name: value for name, value in saved.items() if name != "format"}
+        before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
+        for name in self.fixed.keys() & defaults.keys():
+            before.fixed.setdefault(name, defaults[name])
+        for name in self.changeable.keys() & defaults.keys():
+            before.changeable.setdefault(name, defaults[name])
+        for name in {**self.fixed, **before.fixed}:
+            then, now = before.fixed.get(name), self.fixed.get(name)
+            if then != now:
+                raise UserError(
+                    f"{path}: was trained with {name[:100]}={repr(then)[:100]}, now {now!r}:"
+                    " resume with what it was trained with, or start a new run_dir"
+                    f"{_HINTS.get(name, '')}"
+                )
+        return before
+
+    def changes(self, before: "RunState") -> list[str]:
+        """Describe each changed setting in one line."""
+        return [
+            f"{name}: {before.changeable.get(name)} before, {now} now"
+            for name, now in self.changeable.items()
+            if before.changeable.get(name) != now
+        ]
+
+
+def settings_of_run(
+    config: Config, data: PreparedData, trainer: Trainer
+) -> tuple[dict[str, Setting], dict[str, Setting]]:
+    """Return the settings that a resumed run has to keep, and those that it may change."""
+    processes = trainer.world.size
+    changeable = named_settings(config, Kind.changeable) | {
+        # None is 0 in all checkpoints.
+        "dropout_warmup_steps": config.training.dropout_warmup_steps or 0,
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+        "dtype": str(trainer.compute.dtype).removeprefix("torch."),
+        "tokens at once": "{} and {}".format(*trainer.updater.most_tokens),
+        "compiled": trainer.forms.compiled,
+    }
+    text, rate = data.folder.name, config.data.tokenizer.sampling
+    fixed = named_settings(config, Kind.fixed) | {
+        "data": f"{text} sampled at {rate}" if rate else text,
+        "micro_batches": config.training.micro_batches(processes),
+    }
+    if data.mixture is not None:
+        weights = data.mixture.weights.items()
+        fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
+    # The best BLEU so far can be compared with one of the same tokens on the same sets alone.
+    if (select := config.training.select) != "valid":
+        digests = [
+            f"{name} {valid.split.fingerprint[:16]}"
+            for name, valid in sorted(data.valid_sets.items())
+            if name != "valid" and select in (name, "mean")
+        ]
+        fixed["valid_sets"] = ", ".join(digests)
+    return fixed, changeable
+
+
+def named_settings(config: Config, kind: Kind) -> dict[str, Setting]:
+    """Return the settings of a class by the last part of their names, as checkpoints have them."""
+    return {name.rpartition(".")[2]: value for name, value in settings_of(config, kind)}
+
+
+def default_settings() -> dict[str, Setting]:
+    """Return the defaults of the settings that a checkpoint has."""
+    default = Config()
+    return named_settings(default, Kind.fixed) | named_settings(default, Kind.changeable)
