@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -184,6 +184,8 @@ def start_moments(adam: Adam) -> None:
             }
 
 
+Number: TypeAlias = float | Tensor
+"""A number, or a tensor () on a GPU, where a graph finds it."""
 _POWER = 16
 
 
@@ -206,17 +208,17 @@ class RunningMean:
         return 1.0 - (1.0 - 1.0 / step) ** (_POWER + 1)
 
     @torch.no_grad()
-    def update(self, model: Transformer, weight: Tensor) -> None:
+    def update(self, model: Transformer, weight: Number) -> None:
         """Add the parameters after an update, with their weight."""
         new: list[Tensor] = list(model.parameters())
         means = list(self.weights.values())
-        if weight.is_cuda:  # in few kernels
+        if isinstance(weight, Tensor):  # on a GPU, in few kernels
             changes = torch._foreach_sub(new, means)
             torch._foreach_mul_(changes, weight)
             torch._foreach_add_(means, changes)
             return
         for before, parameter in zip(means, new, strict=True):
-            before.lerp_(parameter, weight.to(parameter.dtype))
+            before.lerp_(parameter, weight)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Continue from a mean that was saved."""
@@ -250,10 +252,11 @@ class Forms:
     def reserve(self, most_tokens: tuple[int, int]) -> None:
         """Prepare for batches of at most as many source and target tokens."""
 
-    def set_dropout(self, share: Tensor) -> None:
-        """Set all dropout to this share of its rates, ()."""
+    def begin_step(self, numbers: "StepNumbers") -> "StepNumbers":
+        """Set all dropout to its share of its rates, and return what the step computes with."""
         for dropout, full_rate in self.dropouts.items():
-            dropout.p = share.item() * full_rate
+            dropout.p = float(numbers.dropout) * full_rate
+        return numbers
 
     def collate(self, pairs: Rows) -> Any:
         """Make a batch on the host."""
@@ -318,6 +321,19 @@ class StepMetrics:
         }
 
 
+class StepNumbers(NamedTuple):
+    """What a step computes with."""
+
+    target_tokens: Number = 1.0
+    """Of the whole step, in all processes."""
+    rate: Number = 0.0
+    """The learning rate (equation 3)."""
+    dropout: Number = 1.0
+    """Dropout's share of its rates."""
+    mean_weight: Number = 0.0
+    """The weight of the parameters in the running mean."""
+
+
 class StepBatches(NamedTuple):
     """A step's batches of one process, on the host."""
 
@@ -352,10 +368,6 @@ class Updater:
         self.world = world
         self.forms = forms
         self.clock = clock
-        # What a step computes with lies on the device, where a graph finds it.
-        numbers = torch.zeros(4, device=compute.device)
-        self.numbers = numbers if compute.on_gpu else numbers.double()
-        self.target_tokens, self.rate, self.mean_share, self.dropout_share = self.numbers.unbind()
         self.losses = torch.zeros(2, dtype=torch.float64, device=compute.device)
         """Smoothed loss and cross-entropy, summed over the step so far."""
         self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=compute.device)
@@ -366,7 +378,7 @@ class Updater:
         self.most_tokens = count * source, count * target
         """Of a batch: memory suffices for so many source and target tokens."""
         forms.reserve(self.most_tokens)
-        self.set_numbers(1.0, 0.0, 0.0, 1.0)
+        self.numbers = forms.begin_step(StepNumbers())
         self.in_flight: deque[PendingUpdate] = deque()
         self.max_in_flight = 1 if compute.on_gpu else 0
         self.read_at = -math.inf
@@ -399,8 +411,9 @@ class Updater:
             scale=self.config.learning_rate_scale,
         )
         # Dropout (5.4): constant rates, or rates that rise over the first updates.
-        share = dropout_share(step, self.config.dropout_warmup_steps)
-        self.set_numbers(batches.target_tokens, rate, RunningMean.weight(step), share)
+        dropout = dropout_share(step, self.config.dropout_warmup_steps)
+        numbers = StepNumbers(batches.target_tokens, rate, dropout, RunningMean.weight(step))
+        self.numbers = self.forms.begin_step(numbers)
 
         # The gradient of the mean loss of the whole step.
         for i, (number, batch) in enumerate(batches.batches):
@@ -429,14 +442,6 @@ class Updater:
         )
         self.in_flight.append(pending)
 
-    def set_numbers(self, *numbers: float) -> None:
-        """Set what a step computes with, in one copy."""
-        on_host = torch.tensor(numbers, dtype=self.numbers.dtype)
-        if self.compute.on_gpu:  # which does not wait for a copy from pinned memory
-            on_host = on_host.pin_memory()
-        self.numbers.copy_(on_host, non_blocking=True)
-        self.forms.set_dropout(self.dropout_share)
-
     def begin_gradient(self, batch: Any) -> None:
         """Compute the losses of a step's first batch, and its share of the gradient."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -448,7 +453,7 @@ class Updater:
         with oom_as_user_error():
             with self.compute.autocast():
                 loss = self.forms.loss(batch, self.config.label_smoothing)
-            (loss.smoothed / self.target_tokens).backward()  # type: ignore[no-untyped-call]
+            (loss.smoothed / self.numbers.target_tokens).backward()  # type: ignore[no-untyped-call]
         self.losses += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
 
     def apply_gradient(self) -> None:
@@ -460,10 +465,10 @@ class Updater:
         self.diverged += (~self.losses_and_norm.isfinite()).any()
         self.optimizer.found_inf = self.diverged  # type: ignore[attr-defined]
         for parameters in self.optimizer.param_groups:
-            parameters["lr"] = self.rate
+            parameters["lr"] = self.numbers.rate
         self.optimizer.step()
         if self.running_mean is not None:
-            self.running_mean.update(self.model, self.mean_share)
+            self.running_mean.update(self.model, self.numbers.mean_weight)
 
     def read(self, leave: int = 0) -> list[StepMetrics]:
         """Wait for all started updates but the last `leave`, and return their metrics."""

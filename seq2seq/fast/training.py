@@ -30,7 +30,7 @@ from seq2seq.fast.rows import (
 from seq2seq.loss import Loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
-from seq2seq.update import Forms
+from seq2seq.update import Forms, StepNumbers
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
@@ -207,7 +207,7 @@ class GpuDropout(nn.Dropout):
     """`nn.Dropout` whose rate may rise without a new recording or compilation."""
 
     share: Tensor
-    """Of the rate, (), on the GPU; see `Forms.set_dropout`."""
+    """Of the rate, (), on the GPU; see `Forms.begin_step`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of x, of any shape; in evaluation mode, return x itself."""
@@ -257,7 +257,8 @@ class FastForms(Forms):
         self.one_shape = fused or is_compiled_by_onednn(like)
         self.recordings = Graphs(compute.device) if fused and self.graphs else None
         self.shape: Shape | None = None
-        self.share: Tensor | None = None
+        self.all_numbers = torch.zeros(len(StepNumbers()), device=compute.device)
+        self.numbers = StepNumbers(*self.all_numbers.unbind())
         self.chunk = loss_of_chunk
         self._exchange_modules()
         if self.compiled:
@@ -276,6 +277,9 @@ class FastForms(Forms):
             kind = GpuDropout if on_gpu else CpuDropout
             replace_modules(model, nn.Dropout, lambda plain: kind(plain.p))
             self.dropouts = {m: m.p for m in model.modules() if isinstance(m, kind)}
+            if on_gpu:
+                for dropout in self.dropouts:
+                    dropout.share = torch.as_tensor(self.numbers.dropout)
         if self.residual:
             # Embedded tokens get the precision of autocast, and all norms keep it.
             replace_modules(model, nn.LayerNorm, ResidualNorm)
@@ -298,14 +302,15 @@ class FastForms(Forms):
             self.recordings = Graphs(self.compute.device)
         self.recorded: tuple[Tensor, RowBatch] | None = None
 
-    def set_dropout(self, share: Tensor) -> None:
-        """See `Forms.set_dropout`."""
-        if not self.compute.on_gpu or not self.dropout:
-            super().set_dropout(share)
-        elif share is not self.share:
-            self.share = share
-            for dropout in self.dropouts:
-                dropout.share = share
+    def begin_step(self, numbers: StepNumbers) -> StepNumbers:
+        """See `Forms.begin_step`; on a GPU, the numbers lie where a graph finds them."""
+        if not self.compute.on_gpu:
+            return super().begin_step(numbers)
+        # The GPU doesn't wait for a copy from pinned memory.
+        self.all_numbers.copy_(torch.tensor(numbers).pin_memory(), non_blocking=True)
+        if not self.dropout:
+            super().begin_step(numbers)
+        return self.numbers
 
     def collate(self, pairs: Rows) -> Packed:
         """See `Forms.collate`."""

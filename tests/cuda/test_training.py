@@ -19,7 +19,7 @@ from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import DivergenceError, Forms, TrainingConfig
+from seq2seq.update import DivergenceError, Forms, StepNumbers, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN
@@ -205,13 +205,13 @@ def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -
     """The next one is started before the host can know of it."""
     trainer = make_trainer(corpus, CUDA)
     before: list[list[Tensor]] = []
-    set_numbers = trainer.updater.set_numbers
+    begin_step = trainer.forms.begin_step
 
-    def damage(*numbers: float) -> None:
+    def damage(numbers: StepNumbers) -> StepNumbers:
         before.append(weights_of(trainer))
-        set_numbers(0.0 if len(before) == 3 else numbers[0], *numbers[1:])
+        return begin_step(numbers._replace(target_tokens=0.0) if len(before) == 3 else numbers)
 
-    trainer.updater.set_numbers = damage
+    trainer.forms.begin_step = damage
     with pytest.raises(DivergenceError, match="step 3: the loss"):
         train(trainer, save=lambda: pytest.fail("saved"))
     assert trainer.progress.step == 2
