@@ -135,13 +135,14 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def copy_file(path: Path, copy: Path) -> None:
-    """Copy a file whole or not at all, with its mode and times."""
-    new = _temporary_name(copy)
-    try:
-        shutil.copy2(path, new)
-        new.replace(copy)
-    finally:
-        _remove(new)
+    """Copy a file or a link whole or not at all, with its mode and times."""
+    with errors_as_user_errors(copy):
+        new = _temporary_name(copy)
+        try:
+            shutil.copy2(path, new, follow_symlinks=False)
+            new.replace(copy)
+        finally:
+            _remove(new)
 
 
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:

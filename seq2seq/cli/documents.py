@@ -87,7 +87,7 @@ def translate_documents(
 
 def check_folders(arguments: argparse.Namespace) -> None:
     """Refuse an output for which a folder can't be translated into."""
-    from seq2seq.documents.folder import MADE
+    from seq2seq.documents.folder import LOCK, MADE
     from seq2seq.files import remove_leftovers
 
     folder = Path(arguments.input).expanduser().resolve()
@@ -96,14 +96,19 @@ def check_folders(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{arguments.input}: is a folder: give another for its translation: -o")
     if output == folder or folder in output.parents:
         raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
-    if arguments.resume:
-        remove_leftovers(output)
     is_begun = (output / MADE).exists()
-    is_fit = output.is_dir() and (not any(output.iterdir()) or (arguments.resume and is_begun))
+    if arguments.resume and not is_begun:
+        remove_leftovers(output)
+    is_empty = output.is_dir() and all(path.name == LOCK for path in output.iterdir())
+    is_fit = is_empty or (arguments.resume and is_begun)
     if output.exists() and not is_fit:
         raise UserError(
-            f"{arguments.output}: is not an empty folder: choose a new one"
-            + (", or add --resume to bring its translations up to date" if is_begun else "")
+            f"{arguments.output}: is not an empty folder"
+            + (
+                ": choose a new one, or add --resume to bring its translations up to date"
+                if is_begun
+                else f", and has no {MADE}, so it is no translation of a folder: choose a new one"
+            )
         )
     output.mkdir(parents=True, exist_ok=True)
 

@@ -21,13 +21,16 @@ from msgspec.json import decode
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.documents.formats import find_format
 from seq2seq.errors import UserError
-from seq2seq.files import copy_file, remove_leftovers, write_file
+from seq2seq.files import copy_file, errors_as_user_errors, remove_leftovers, write_file
 
 MADE = ".translated.jsonl"
+LOCK = ".translated.lock"
 MAX_BYTES = 2**28
 _UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
 _NAMED = 20  # files in a message
 _EMPTY = hashlib.sha256().hexdigest()
+_EDITED = "-"  # the content of what a user has made; no sum equals it
+_FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 Translate: TypeAlias = Callable[[str, BinaryIO, str], tuple[bytes, OutputWarnings]]
 """Called with a document's name, its content and its format."""
@@ -35,7 +38,7 @@ Translate: TypeAlias = Callable[[str, BinaryIO, str], tuple[bytes, OutputWarning
 
 @dataclass(frozen=True)
 class Made:
-    """What a file was made of, and what it is: SHA-256 sums."""
+    """What a file was made of, and what it is: SHA-256 sums, or where a link leads."""
 
     name: str
     document: str
@@ -44,8 +47,8 @@ class Made:
     content: str
     replaced: str = ""
     """What it was before, and still is if a crash came between this line and the file."""
-    reported: str = ""
-    """What a user had made of it when its document was found to have changed."""
+    reported: tuple[str, str] = ("", "")
+    """A user's content, and the document for which it was reported as outdated."""
 
 
 class FolderTranslation:
@@ -60,127 +63,196 @@ class FolderTranslation:
         report: Callable[[str], None],
     ) -> None:
         self.folder, self.output = folder, output
-        self.translate, self.report = translate, report
-        self.made_by = made_by
-        self.made = _read(output / MADE)
+        self.translate, self.made_by = translate, made_by
+        self._report = report
+        self.made: dict[str, Made] = {}
         self.warnings = OutputWarnings()
         self.translated = self.again = self.copied = self.kept = self.edited = 0
         self.without_text: list[str] = []
         self.refused: list[str] = []
         self.outdated: list[str] = []
-        """Those that a user has edited, whose documents have changed."""
+        """Those that a user has made or edited, to be looked at."""
+
+    def report(self, text: str) -> None:
+        """Report on one line, whatever the names in it."""
+        self._report(str(UserError(text)))
 
     def run(self) -> bool:
         """Bring all files up to date, and return whether all are."""
-        lines = [_line(made) for made in self.made.values()]
-        write_file(self.output / MADE, b"".join(lines))  # whatever ends this now, --resume goes on
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.output / LOCK)
         try:
-            for path in sorted(self.folder.rglob("*")):
-                name = str(path.relative_to(self.folder))
-                if name != MADE:  # of a folder that is itself a translation
-                    self._update(path, self.output / name, name)
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise UserError(f"{self.output}: another process translates into it; wait") from None
+        try:
+            self._run()
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
+        return not (self.refused or self.outdated)
+
+    def _run(self) -> None:
+        self.made = _read(self.output / MADE)
+        self._write_record()  # whatever ends this now, --resume goes on
+        try:
+            for parent, folders, files in os.walk(self.folder, onerror=self._refuse_folder):
+                remove_leftovers(self.output / Path(parent).relative_to(self.folder))
+                for name in sorted((*folders, *files)):
+                    path = Path(parent, name)
+                    relative = path.relative_to(self.folder)
+                    if str(relative) not in (MADE, LOCK):  # it is itself a translation
+                        self._update(path, self.output / relative, str(relative))
+                folders[:] = sorted(set(folders) - {MADE})
         except BaseException:
             self.report(
                 f"{self.output}: {self.translated:,} documents translated until now; the same"
                 " command with --resume goes on"
             )
             raise
+        self.made = {
+            key: made if made.content == _EDITED else replace(made, replaced="")
+            for key, made in self.made.items()
+        }
+        self._write_record()
         self._summarize()
-        return not (self.refused or self.outdated)
 
     def _update(self, path: Path, target: Path, name: str) -> None:
-        """Make one file, unless it is as it should be, or was edited."""
-        if target.is_symlink():  # copied earlier: it may lead to the source
-            target.unlink()
-        if path.is_dir() and not path.is_symlink():
-            target.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(target)
-            return
+        """Make one file or folder, unless it is as it should be, or a user has made it."""
         try:
-            if path.is_symlink():
-                target.unlink(missing_ok=True)
-                shutil.copy2(path, target, follow_symlinks=False)
-                self.copied += 1
-            else:
+            if path.is_dir() and not path.is_symlink():
+                self._remove_own_link(target, name)
+                target.mkdir(exist_ok=True)
+            elif path.is_file() or path.is_symlink():
                 self._update_file(path, target, name)
-        except OSError as error:
-            if error.filename not in (str(path), str(target)):
+            else:
+                raise UserError(f"{path}: not a regular file")
+        except (OSError, UserError) as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, OSError) and cause.errno in _FATAL:
                 raise
-            self.report(f"{error.filename}: {error.strerror}")
-            self.refused.append(name)
+            if isinstance(error, OSError):
+                where = error.filename if error.filename == str(path) else target
+                error = UserError(f"{where}: {error.strerror}")
+            self._refuse(name, str(error))
 
     def _update_file(self, path: Path, target: Path, name: str) -> None:
-        format_name = find_format(path.name)
-        key = str(UserError(name))  # on one line, in UTF-8, whatever bytes it has
-        before, now = self.made.get(key), _sum_of_file(target)
-        wanted = Made(key, _sum_of_file(path), self.made_by if format_name else "", now)
-        ours = {"", _EMPTY, wanted.document, *((before.content, before.replaced) if before else ())}
-        if now not in ours:
+        format_name, is_link = find_format(path.name), path.is_symlink()
+        is_document = bool(format_name) or path.suffix[1:].lower() in _UNSUPPORTED
+        made_by = self.made_by if is_document and not is_link else ""
+        key = os.fsencode(name).decode(errors="backslashreplace")
+        before, now = self.made.get(key), _state(target)
+        wanted = Made(key, _state(path), made_by, now)
+        if now not in _own(before, wanted):
             self._keep_edited(target, before, wanted)
-            return
-        if before and replace(before, replaced="", reported="") == wanted:
-            self.kept += bool(format_name)
-            self.copied += not format_name
-            return
-        try:
-            if format_name:
-                self._translate(path, target, name, format_name, wanted)
-                self.translated += 1
-                if before and before.document == wanted.document:
-                    self.again += before.made_by not in ("", wanted.made_by)
-                return
-            if path.suffix[1:].lower() in _UNSUPPORTED:
-                raise UserError(f"{path}: documents of {path.suffix} can't be translated")
-        except UserError as error:
-            self.refused.append(name)
-            if now and before and before.made_by:
-                self.report(f"{error}; its earlier translation stays")
-                return
-            self.report(f"{error}; copied as it is")
-        self._record(replace(wanted, made_by="", content=wanted.document, replaced=now))
-        copy_file(path, target)
-        self.copied += 1
+        elif before and replace(before, replaced="", reported=("", "")) == wanted:
+            self.kept += bool(made_by)
+            self.copied += not made_by
+        elif not made_by:
+            self._copy(path, target, wanted)
+        else:
+            self._translate(path, target, name, format_name, before, wanted)
 
     def _keep_edited(self, target: Path, before: Made | None, wanted: Made) -> None:
-        """Keep a user's file; if its document has changed, say so until it is edited, too."""
+        """Keep a user's file; say so if it is new, or its document has changed since.
+
+        It is said until the file is edited for the changed document.
+        """
         self.kept += 1
         self.edited += 1
-        is_outdated = before is not None and before.document != wanted.document
-        if before and is_outdated and before.reported in ("", wanted.content):
-            self.report(
-                f"{target}: kept, as it was edited, but its document has changed: edit it again, or"
-                " remove it to have it made again"
-            )
+        machine = before.replaced if before and before.content == _EDITED else ""
+        machine = machine or (before.content if before else "")
+        accepted = replace(wanted, content=_EDITED, replaced=machine)
+        if before is None:
+            self.report(f"{target}: kept, as it was not made here; remove it to have it made")
             self.outdated.append(wanted.name)
-            self._record(replace(before, reported=wanted.content))
-        else:
-            content = before.content if before else ""
-            self._record(replace(wanted, content=content))
+            self._record(accepted)
+            return
+        edited, document = before.reported
+        was_edited_for_it = document == wanted.document and edited != wanted.content
+        if before.document == wanted.document or was_edited_for_it:
+            self._record(accepted)
+            return
+        self.report(
+            f"{target}: kept, as it was edited, but its document has changed: edit it again, or"
+            " remove it to have it made again"
+        )
+        self.outdated.append(wanted.name)
+        if document != wanted.document:
+            self._record(replace(before, reported=(wanted.content, wanted.document)))
 
     def _translate(
-        self, path: Path, target: Path, name: str, format_name: str, wanted: Made
+        self,
+        path: Path,
+        target: Path,
+        name: str,
+        format_name: str,
+        before: Made | None,
+        wanted: Made,
     ) -> None:
         with path.open("rb") as source:
             document = source.read(MAX_BYTES + 1)
-        content, warnings = self.translate(str(path), io.BytesIO(document), format_name)
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "is a folder: move it away", str(target))
+        try:
+            if not format_name:
+                raise UserError(f"{path}: documents of {path.suffix} can't be translated")
+            content, warnings = self.translate(str(path), io.BytesIO(document), format_name)
+        except UserError as error:
+            if before and before.made_by and wanted.content not in ("", _EMPTY):
+                self._refuse(name, f"{error}; its earlier translation stays")
+            else:
+                self._refuse(name, f"{error}; copied as it is")
+                self._copy(path, target, wanted)
+            return
+        if _state(target) != wanted.content:  # edited in the meantime
+            self._keep_edited(target, before, replace(wanted, content=_state(target)))
+            return
         made = replace(wanted, content=hashlib.sha256(content).hexdigest(), replaced=wanted.content)
         self._record(made)
         write_file(target, content)
         shutil.copymode(path, target)
+        self.translated += 1
+        if before and before.document == wanted.document:
+            self.again += before.made_by not in ("", wanted.made_by)
         if not warnings.lines:
             self.without_text.append(name)
         places = {kind: f"{name}, {place}" for kind, place in warnings.first.items()}
         self.warnings += replace(warnings, first=places)
 
+    def _copy(self, path: Path, target: Path, wanted: Made) -> None:
+        made = replace(wanted, made_by="", content=wanted.document, replaced=wanted.content)
+        if made != self.made.get(made.name) or wanted.content != wanted.document:
+            self._record(made)
+            copy_file(path, target)
+        self.copied += 1
+
+    def _remove_own_link(self, target: Path, name: str) -> None:
+        """Remove a link that was copied, where its source has become a folder."""
+        made = self.made.get(os.fsencode(name).decode(errors="backslashreplace"))
+        if target.is_symlink():
+            if made is None or made.content != _state(target):
+                raise UserError(f"{target}: a link, which was not made here; move it away")
+            target.unlink()
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self.report(reason)
+        self.refused.append(name)
+
+    def _refuse_folder(self, error: OSError) -> None:
+        path = Path(str(error.filename))
+        self._refuse(str(path.relative_to(self.folder)), f"{path}: {error.strerror}")
+
     def _record(self, made: Made) -> None:
         if made != self.made.get(made.name):
             self.made[made.name] = made
-            with (self.output / MADE).open("ab") as file:
+            path = self.output / MADE
+            with errors_as_user_errors(path), path.open("ab") as file:
                 file.write(_line(made))
                 file.flush()
                 os.fsync(file.fileno())
+
+    def _write_record(self) -> None:
+        write_file(self.output / MADE, b"".join(map(_line, self.made.values())))
 
     def _summarize(self) -> None:
         edited = f" ({self.edited:,} edited)" if self.edited else ""
@@ -196,7 +268,7 @@ class FolderTranslation:
         for meaning, names in (
             ("nothing in them to be translated", self.without_text),
             ("not translated", self.refused),
-            ("edited, and their documents have changed", self.outdated),
+            ("made by hand, to be looked at", self.outdated),
         ):
             if names:
                 more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
@@ -214,14 +286,29 @@ def _read(path: Path) -> dict[str, Made]:
         for line in path.read_bytes().splitlines():
             try:
                 entry = convert(decode(line), Made)
-            except DecodeError:
+            except (DecodeError, RecursionError):
                 continue
             made[entry.name] = entry
     return made
 
 
-def _sum_of_file(path: Path) -> str:
-    if not path.is_file():
+def _own(before: Made | None, wanted: Made) -> set[str]:
+    """Return what a file may be that no user has made: missing, empty, or as it was made."""
+    own = {"", _EMPTY}
+    if before is not None:
+        own |= {before.content, before.replaced}
+    if before is None or not before.made_by:
+        own.add(wanted.document)
+    return own
+
+
+def _state(path: Path) -> str:
+    """Return the sum of a file, where a link leads, or "" for what is missing."""
+    if path.is_symlink():
+        return f"link to {os.fsencode(path.readlink()).decode(errors='backslashreplace')}"
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder: move it away", str(path))
+    if not path.exists():
         return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -111,13 +111,13 @@ def test_a_folder_is_continued_and_brought_up_to_date(
     assert "c.txt: kept, as it was edited, but its document has changed: edit it" in result.err
     assert "e.txt: is a folder: move it away\n" in result.err
     assert "not translated: e.txt\n" in result.err
-    assert "edited, and their documents have changed: c.txt\n" in result.err
+    assert "made by hand, to be looked at: c.txt\n" in result.err
     assert "0 translated, 3 kept (1 edited)" in result.err
     assert (output / "c.txt").read_text() == "Ein Mann, C.\n"
     # Said until it is edited again.
-    assert "have changed: c.txt\n" in seq2seq(*words, "--resume").err
+    assert "to be looked at: c.txt\n" in seq2seq(*words, "--resume").err
     (output / "c.txt").write_text("Ein Mann, c, rennt.\n")
-    assert "have changed" not in seq2seq(*words, "--resume").err
+    assert "looked at" not in seq2seq(*words, "--resume").err
     assert (output / "c.txt").read_text() == "Ein Mann, c, rennt.\n"
     for name in "ac":
         (output / f"{name}.txt").unlink()
@@ -165,11 +165,14 @@ def test_what_a_user_puts_in_place_of_a_copy_stays(
     (folder / "e.txt").write_text("Two dogs.\n")
     (output / "e.txt").write_text("Zwei Hunde.\n")  # before it was ever translated
     result = seq2seq(*words)
+    assert result.code == 3
+    assert "e.txt: kept, as it was not made here; remove it to have it made\n" in result.err
+    result = seq2seq(*words)  # it was said
     assert result.code == 0
     assert "0 translated, 5 kept (5 edited)" in result.err
     (folder / "a.pdf").write_bytes(b"%PDF-2")
     result = seq2seq(*words)
-    assert "have changed: a.pdf\n" in result.err
+    assert "looked at: a.pdf\n" in result.err
     for name in documents:
         assert (output / name).read_text() == f"by hand: {name}"
     assert (output / "e.txt").read_text() == "Zwei Hunde.\n"
