@@ -98,13 +98,14 @@ class FolderTranslation:
         self._write_record()  # whatever ends this now, --resume goes on
         try:
             for parent, folders, files in os.walk(self.folder, onerror=self._refuse_folder):
-                remove_leftovers(self.output / Path(parent).relative_to(self.folder))
+                relative = Path(parent).relative_to(self.folder)
+                output = self.output / relative
+                remove_leftovers(output)
                 for name in sorted((*folders, *files)):
-                    path = Path(parent, name)
-                    relative = path.relative_to(self.folder)
-                    if str(relative) not in (MADE, LOCK):  # it is itself a translation
-                        self._update(path, self.output / relative, str(relative))
-                folders[:] = sorted(set(folders) - {MADE})
+                    if str(relative / name) not in (MADE, LOCK):  # it is itself a translation
+                        self._update(Path(parent, name), output / name, str(relative / name))
+                made = (name for name in folders if (output / name).is_dir())
+                folders[:] = sorted(name for name in made if not (output / name).is_symlink())
         except BaseException:
             self.report(
                 f"{self.output}: {self.translated:,} documents translated until now; the same"
@@ -161,18 +162,16 @@ class FolderTranslation:
         """
         self.kept += 1
         self.edited += 1
-        machine = before.replaced if before and before.content == _EDITED else ""
-        machine = machine or (before.content if before else "")
-        accepted = replace(wanted, content=_EDITED, replaced=machine)
         if before is None:
             self.report(f"{target}: kept, as it was not made here; remove it to have it made")
             self.outdated.append(wanted.name)
-            self._record(accepted)
+            self._record(replace(wanted, content=_EDITED))
             return
+        machine = before.replaced if before.content == _EDITED else before.content
         edited, document = before.reported
         was_edited_for_it = document == wanted.document and edited != wanted.content
         if before.document == wanted.document or was_edited_for_it:
-            self._record(accepted)
+            self._record(replace(wanted, content=_EDITED, replaced=machine))
             return
         self.report(
             f"{target}: kept, as it was edited, but its document has changed: edit it again, or"
@@ -294,12 +293,12 @@ def _read(path: Path) -> dict[str, Made]:
 
 def _own(before: Made | None, wanted: Made) -> set[str]:
     """Return what a file may be that no user has made: missing, empty, or as it was made."""
-    own = {"", _EMPTY}
+    contents = {"", _EMPTY}
     if before is not None:
-        own |= {before.content, before.replaced}
+        contents |= {before.content, before.replaced}
     if before is None or not before.made_by:
-        own.add(wanted.document)
-    return own
+        contents.add(wanted.document)
+    return contents
 
 
 def _state(path: Path) -> str:

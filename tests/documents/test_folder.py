@@ -76,7 +76,9 @@ def test_links_of_a_user_stay_and_links_that_were_copied_follow_their_source(
     (night.output / "a.txt").unlink()
     (night.output / "a.txt").symlink_to(mine / "b.txt")
     (night.source / "e").symlink_to("a.txt")
+    night.write("sub/f.txt", "f")
     night.run()
+    assert {path.name for path in mine.iterdir()} == {"b.txt"}
     assert (night.output / "a.txt").is_symlink()
     assert (night.output / "e").readlink() == Path("a.txt")
     assert (mine / "b.txt").read_text() == "mine"
