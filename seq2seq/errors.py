@@ -35,6 +35,13 @@ def check_number(name: str, value: float | None, **bounds: float) -> None:
         raise UsageError(f"{name}={value}: must be {' and '.join(rules)}")
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the first line of what an error says, or its type if it says nothing."""
+    own = getattr(error, "strerror", None) or getattr(error, "reason", None)
+    lines = str(own or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 # What PyTorch, oneDNN, NumPy and Arrow say: no class of errors is common to them.
 _OUT_OF_MEMORY = (
     "out of memory",

@@ -15,7 +15,7 @@ from sacrebleu import BLEU, CHRF, DATASETS, TER, get_reference_files, get_source
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.metrics.bleu import BLEUScore
 
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, reason_of
 
 MAX_TER_WORDS = 250
 """Maximum words of a line for TER, which takes some seconds then. Its time grows with the square of
@@ -223,7 +223,7 @@ def named_test_set(name: str, language_pair: str) -> tuple[Path, list[Path]]:
     # disk), and ends the process on a wrong checksum.
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"-t {name}: the test set could not be downloaded ({_reason(error)});"
+            f"-t {name}: the test set could not be downloaded ({reason_of(error)});"
             " check the network, or give your own files with -r and -s"
         ) from None
 
@@ -263,9 +263,3 @@ def check_counts(counts: Mapping[str, int]) -> None:
             )
     if expected == 0:
         raise UserError(f"{first}: no lines, nothing to score")
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
-    reason = str(getattr(error, "reason", error)) or type(error).__name__
-    return reason.strip().splitlines()[0]

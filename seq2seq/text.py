@@ -22,7 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UserError, reason_of
 from seq2seq.files import errors_as_user_errors, output_file
 
 if sys.version_info >= (3, 14):
@@ -192,12 +192,6 @@ def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]
     if suffix == ".gz":  # without a name and the time, so that equal content makes equal files
         return cast(AbstractContextManager[BinaryIO], gzip.GzipFile("", "wb", 9, file, mtime=0))
     return cast(AbstractContextManager[BinaryIO], COMPRESSIONS[suffix].open(file, "wb"))
-
-
-def reason_of(error: Exception) -> str:
-    """Return the first line of what an error says."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return reason.splitlines()[0] if reason else type(error).__name__
 
 
 class SentencePair(NamedTuple):

@@ -26,9 +26,9 @@ from seq2seq.data.pairs import (
     source_digest,
     tsv_form,
 )
-from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.errors import UsageError, UserError, check_number, reason_of
 from seq2seq.settings import digested
-from seq2seq.text import SentencePair, is_url, open_raw, read_two_files, reason_of
+from seq2seq.text import SentencePair, is_url, open_raw, read_two_files
 from seq2seq.tokenizer import CONTROL_PIECES, UNNAMED, TokenizerConfig, control_ids, language_piece
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

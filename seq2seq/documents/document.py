@@ -72,7 +72,8 @@ def check_languages(source: str, target: str, languages: Languages) -> None:
     if not (same_language(source, languages.source) and same_language(target, languages.target)):
         named = " to ".join(filter(None, (source, target)))
         raise UserError(
-            f"is for {named}, but the model translates {languages.source} to {languages.target}"
+            f"is for {named}, but the model translates {languages.source} to {languages.target}:"
+            " take another model, or correct what the document says"
         )
 
 
