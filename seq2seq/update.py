@@ -44,7 +44,7 @@ class TrainingConfig:
     """Fill a micro-batch until its longer side, padding counted, is full, as tensor2tensor did;
     otherwise until both sides together are."""
     max_steps: int | None = free(100_000)
-    """Updates after which training ends."""
+    """Updates after which training ends; no rate depends on it."""
     max_minutes: float | None = free(None)
     """Minutes, validation included, after which training ends."""
     patience: int | None = free(None)

@@ -96,7 +96,7 @@ def test_the_front_page_is_short() -> None:
 
 def test_the_version_is_the_same_everywhere() -> None:
     changes, citation = (CHECKOUT / name for name in ("CHANGELOG.md", "CITATION.cff"))
-    newest = re.search(r"^## \[(.+)\]", changes.read_text(), re.M)
+    newest = re.search(r"^## \[(\d.+)\]", changes.read_text(), re.M)
     cited = re.search(r"^version: (.+)$", citation.read_text(), re.M)
     assert newest
     assert cited

@@ -11,5 +11,7 @@
 | `alignment` | word alignments and attention maps |
 | `many` `resume` `ray_data` | large texts: chunks, processes, a killed translation that goes on |
 
-Nothing here may know of documents, of the server or of a run.
+Another engine is a subclass of `seq2seq.translate.Engine` in `engines`, with its name in
+`options.ENGINES` and its branch in `Translator`. Nothing here may know of documents, of the server
+or of how a model was trained.
 """

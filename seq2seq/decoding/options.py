@@ -103,13 +103,13 @@ class TranslationOptions:
             raise UsageError(
                 "precision int8 needs engine ctranslate2: choose that engine, or fp32, bf16 or auto"
             )
-        if self.engine != "native" and isinstance(self.search, SamplingConfig | SweepConfig):
+        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig | SweepConfig):
             raise UsageError(
                 f"engine {self.engine} can't draw samples that depend on the seed and the line"
                 " alone, nor try several alphas at once: choose the engine native, or beam search"
             )
         if self.glossary is not None:
-            if self.engine != "native":
+            if self.engine == "ctranslate2":
                 raise UsageError(
                     f"engine {self.engine} knows no glossary: choose the engine native"
                 )

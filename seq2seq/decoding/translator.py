@@ -87,7 +87,7 @@ class Translator:
         on_cpu = self.device.type == "cpu"
         precision = options.precision or ("fp32" if on_cpu else "auto")
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
-        tokens = 2048 if options.engine == "native" else 4096
+        tokens = 4096 if options.engine == "ctranslate2" else 2048
         self.batch_tokens = options.batch_tokens or (tokens if on_cpu else 16_384)
         self._default_search = default_search([model.search for model in together])
         self.tokenizer = together[0].tokenizer
@@ -120,7 +120,7 @@ class Translator:
             copy.deepcopy(model.model).to(self.device, compute.dtype).requires_grad_(False).eval()
             for model in together
         ]
-        if options.engine == "native":
+        if options.engine != "ctranslate2":
             kernels = kernels or TranslationKernels()
             self.engine = NativeEngine(
                 self.models, compute, kernels, search, self.workers, self.glossary

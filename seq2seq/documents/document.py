@@ -50,7 +50,10 @@ class Slot:
     end: int
     """The translation replaces these characters of the document, perhaps none."""
     write: Callable[[Text], str]
-    """Writes a translation as the file has it: escaped, with what the format has around it."""
+    """Writes a translation as the file has it: escaped, with what the format has around it.
+
+    A model may write line ends where the format can't have them: see `spans.one_line`.
+    """
 
 
 @dataclass(frozen=True)

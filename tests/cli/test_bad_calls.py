@@ -34,7 +34,7 @@ CALLS = [
     ("translate --model {model} -i {film} --interactive", 2, "--interactive is for lines"),
     ("translate --model {model} -i {film} --prefix x", 2, "--prefix is for lines"),
     ("translate --model {model} -i {film} --alignments x", 2, "--alignments is for lines"),
-    ("translate --model {model} -i {film} --format pdf", 2, "pdf: choose one of arb, ass, docx"),
+    ("translate --model {model} -i {film} --format pdf", 2, "pdf: choose one of arb, "),
     ("translate --model {model} -i {film} -o x.vtt", 2, "is .srt, as the document: name it so"),
     ("translate --model {model} -i {text} --resume --alignments x -o y", 2, "remove --alignments"),
     ("translate --model {model} -i {text} --resume -o -", 2, "--resume continues a file or folder"),

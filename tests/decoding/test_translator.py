@@ -35,7 +35,7 @@ MakeTranslator = Callable[..., Translator]
 
 @pytest.fixture
 def make_translator(make_trained: MakeTrained) -> MakeTranslator:
-    """Make a translator; the choices are fields of the options and of the search."""
+    """Make a translator; the choices are fields of the options and of the search: `nbest=2`."""
     names = {field.name for field in fields(TranslationOptions)}
 
     def make(**choices: object) -> Translator:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from seq2seq.documents import formats
 from seq2seq.documents.document import Mark
 from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
 from seq2seq.documents.lines import begins_as_code, is_plain
@@ -77,6 +78,13 @@ def test_characters_that_the_encoding_lacks_are_written_as_references() -> None:
     assert b"<string name='a'>&#1078;</string>" in file.join([("ж",)])
     file = read_file("a.properties", SMALL["properties"].encode(), LANGUAGES)
     assert file.join([("ж",)]) == b"# no\na = \\u0436\n"
+
+
+def test_every_format_has_a_small_file_here_and_a_row_in_the_readme() -> None:
+    with_tests_of_their_own = {"docx", "odt", "resx", "stringsdict", "xcstrings"}
+    assert set(SMALL) >= set(FORMATS) - with_tests_of_their_own
+    readme = (Path(formats.__file__).parent / "README.md").read_text()
+    assert [suffix for suffix in SUFFIXES if f"`{suffix}`" not in readme] == []
 
 
 def test_the_format_is_found_by_the_name() -> None:

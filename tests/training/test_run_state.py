@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.run.checkpoint import RunState
+from seq2seq.run.checkpoint import RunState, named_settings
+from seq2seq.run.config import Config
+from seq2seq.settings import Kind, settings_of
 from seq2seq.trainer import Progress
 
 
@@ -33,3 +35,8 @@ def test_a_setting_that_a_checkpoint_does_not_name_had_its_default() -> None:
     assert now.changes(now.restored(path, earlier, defaults)) == ["alpha: 0.6 before, 0.7 now"]
     with pytest.raises(UserError, match="bias=False"):
         now.restored(path, earlier, defaults | {"bias": False})
+
+
+@pytest.mark.parametrize("kind", [Kind.fixed, Kind.changeable])
+def test_checkpoints_tell_settings_apart_by_the_last_part_of_their_names(kind: Kind) -> None:
+    assert len(named_settings(Config(), kind)) == len(list(settings_of(Config(), kind)))
