@@ -186,6 +186,14 @@ def temporary_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@contextmanager
+def temporary_file(write: Callable[[Path], object]) -> Iterator[Path]:
+    """Write a file by a function, and remove it afterwards."""
+    with temporary_folder() as folder:
+        write(folder / "file")
+        yield folder / "file"
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder, if it exists, so that no reader sees a part of it."""
     gone = _temporary_name(folder)

@@ -376,7 +376,7 @@ class Updater:
         count = config.micro_batches(world.size) // world.size if forms.joins else 1
         source, target = batching.most_tokens
         self.most_tokens = count * source, count * target
-        """Of a batch: memory suffices for so many source and target tokens."""
+        """The most source and target tokens that are computed at once."""
         forms.reserve(self.most_tokens)
         self.numbers = forms.begin_step(StepNumbers())
         self.in_flight: deque[PendingUpdate] = deque()

@@ -3,7 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from seq2seq.cli.text import file_name, open_input, open_output, report
 from seq2seq.errors import UsageError, UserError
@@ -65,11 +65,11 @@ def translate_documents(
     made_by: str,
     bar: "tqdm[NoReturn]",
 ) -> "tuple[OutputWarnings, bool]":
-    """Translate a document of the format `chosen`, or if that is empty, a folder.
+    """Translate a document of a format, or if that is empty, a folder.
 
-    Returns what to check, and whether all documents were translated.
+    Returns what to check, and whether all is up to date.
     """
-    from seq2seq.documents.folder import FolderTranslation
+    from seq2seq.documents.folder import FolderTranslation, read_document
 
     translate = partial(_translate, arguments, translator, bar)
     if not format_name:
@@ -77,8 +77,11 @@ def translate_documents(
         work = FolderTranslation(folder, made, translate, made_by, report)
         complete = work.run()
         return work.warnings, complete
+    name = file_name(arguments.input)
     with open_input(arguments.input) as source:
-        content, warnings = translate(file_name(arguments.input), source, format_name)
+        content, warnings = translate(name, read_document(source, name), format_name)
+    if not warnings.lines:
+        report(f"{name}: nothing in it is to be translated")
     with open_output(arguments.output) as output:
         output.write(content)
         output.flush()
@@ -118,18 +121,14 @@ def _translate(
     translator: "Translator",
     bar: "tqdm[NoReturn]",
     name: str,
-    source: BinaryIO,
+    content: bytes,
     format_name: str,
 ) -> "tuple[bytes, OutputWarnings]":
     from seq2seq.documents.document import Languages
-    from seq2seq.documents.folder import MAX_BYTES
     from seq2seq.documents.formats import read_file
     from seq2seq.documents.translate import translate_file
     from seq2seq.tokenizer import UNNAMED
 
-    content = source.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{name}: is larger than {MAX_BYTES >> 20} MiB: divide it")
     # A source without a name is not to be detected.
     source_language = translator.source_language or UNNAMED[1]
     languages = Languages(source_language, translator.target_language)

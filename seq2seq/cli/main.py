@@ -76,7 +76,7 @@ Train a model from parallel text; a Hydra application: every option is KEY=VALUE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return 0, 1 for bad data, 2 for bad usage, or 128 + N after signal N.
 
-    `translate` returns 3 if a folder has documents that can't be translated.
+    `translate` returns 3 if somebody has to look at files of a folder.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     # PyTorch's optimizers import its compiler, which is not used here. Its cache would be a folder

@@ -114,8 +114,8 @@ class DataConfig:
     """The validation split."""
 
     valid_from_train: int | None = digested(None)
-    """Make `valid` of so many pairs of ``train``, chosen by hashes of their sources: neither they
-    nor other pairs with these sources are trained on."""
+    """Number of pairs of ``train`` that become `valid`, chosen by hashes of their sources. Pairs
+    with these sources are not trained on."""
 
     valid_sets: dict[str, SplitConfig] = digested({})
     """More validation sets, by name: each is validated and recorded as `valid` is."""

@@ -7,10 +7,10 @@ import json
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress, count, islice, takewhile
@@ -35,7 +35,7 @@ from seq2seq.batches import (
 from seq2seq.data.checks import FilterCounts, Findings
 from seq2seq.data.corpus import FilterConfig
 from seq2seq.errors import UserError
-from seq2seq.files import temporary_folder
+from seq2seq.files import temporary_file
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import Tokenizer
 
@@ -207,14 +207,6 @@ ShareFile: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManag
 All processes call it in the same order."""
 
 
-@contextmanager
-def share_with_none(write: Callable[[Path], object]) -> Iterator[Path]:
-    """Write a file for this process alone, which opens it in the block; its name ends with it."""
-    with temporary_folder() as folder:
-        write(folder / "shared")
-        yield folder / "shared"
-
-
 class SampledCorpus(EncodedCorpus):
     """The pairs of a corpus, encoded again for each epoch as a function of (seed, epoch).
 
@@ -235,7 +227,7 @@ class SampledCorpus(EncodedCorpus):
         *,
         rate: float,
         seed: int,
-        share: ShareFile = share_with_none,
+        share: ShareFile = temporary_file,
     ) -> None:
         self.corpus = corpus
         self.text = text

@@ -105,14 +105,12 @@ class TranslationOptions:
             )
         if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig | SweepConfig):
             raise UsageError(
-                f"engine {self.engine} can't draw samples that depend on the seed and the line"
-                " alone, nor try several alphas at once: choose the engine native, or beam search"
+                "engine ctranslate2 can't draw samples that depend on the seed and the line alone,"
+                " nor try several alphas at once: choose the engine native, or beam search"
             )
         if self.glossary is not None:
             if self.engine == "ctranslate2":
-                raise UsageError(
-                    f"engine {self.engine} knows no glossary: choose the engine native"
-                )
+                raise UsageError("engine ctranslate2 knows no glossary: choose the engine native")
             if isinstance(self.search, SamplingConfig | SweepConfig):
                 raise UsageError("a glossary needs beam search: remove it, or don't sample")
         language = self.source_language

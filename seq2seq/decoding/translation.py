@@ -224,6 +224,7 @@ class OutputWarnings:
         return f"lines: {self.lines:,}; {', '.join(counts) or 'nothing suspicious'}"
 
 
+# Of lines of text; documents have the grammar of their format.
 _PLACEHOLDER = re.compile(r"\{\w*\}|%(?:\d+\$|\(\w+\))?[sd@]|https?://[\w./-]*\w")
 
 

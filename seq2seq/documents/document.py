@@ -73,9 +73,9 @@ def same_language(found: str, other_code: str) -> bool:
 def check_languages(source: str, target: str, languages: Languages) -> None:
     """Refuse a document that names other languages than the model's; "" is none named."""
     if not (same_language(source, languages.source) and same_language(target, languages.target)):
-        named = " to ".join(filter(None, (source, target)))
+        named = f"from {source} to {target}" if source and target else f"in {source or target}"
         raise UserError(
-            f"is for {named}, but the model translates {languages.source} to {languages.target}:"
+            f"is {named}, but the model translates {languages.source} to {languages.target}:"
             " take another model, or correct what the document says"
         )
 

@@ -6,7 +6,6 @@ is written. A file that is not what its line says is a user's, and stays.
 
 import errno
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -25,14 +24,14 @@ from seq2seq.files import copy_file, errors_as_user_errors, remove_leftovers, wr
 
 MADE = ".translated.jsonl"
 LOCK = ".translated.lock"
-MAX_BYTES = 2**28
+_MAX_BYTES = 2**28
 _UNSUPPORTED = frozenset("doc epub ods odp pdf pps ppt pptx rtf sgm xls xlsx".split())  # noqa: SIM905
 _NAMED = 20  # files in a message
 _EMPTY = hashlib.sha256().hexdigest()
 _EDITED = "-"  # the content of what a user has made; no sum equals it
 _FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
-Translate: TypeAlias = Callable[[str, BinaryIO, str], tuple[bytes, OutputWarnings]]
+Translate: TypeAlias = Callable[[str, bytes, str], tuple[bytes, OutputWarnings]]
 """Called with a document's name, its content and its format."""
 
 
@@ -142,9 +141,8 @@ class FolderTranslation:
         format_name, is_link = find_format(path.name), path.is_symlink()
         is_document = bool(format_name) or path.suffix[1:].lower() in _UNSUPPORTED
         made_by = self.made_by if is_document and not is_link else ""
-        key = os.fsencode(name).decode(errors="backslashreplace")
-        before, now = self.made.get(key), _state(target)
-        wanted = Made(key, _state(path), made_by, now)
+        before, now = self.made.get(_printable(name)), _state(target)
+        wanted = Made(_printable(name), _state(path), made_by, now)
         if now not in _own(before, wanted):
             self._keep_edited(target, before, wanted)
         elif before and replace(before, replaced="", reported=("", "")) == wanted:
@@ -190,12 +188,11 @@ class FolderTranslation:
         before: Made | None,
         wanted: Made,
     ) -> None:
-        with path.open("rb") as source:
-            document = source.read(MAX_BYTES + 1)
         try:
             if not format_name:
                 raise UserError(f"{path}: documents of {path.suffix} can't be translated")
-            content, warnings = self.translate(str(path), io.BytesIO(document), format_name)
+            document = read_document(path.open("rb"), str(path))
+            content, warnings = self.translate(str(path), document, format_name)
         except UserError as error:
             if before and before.made_by and wanted.content not in ("", _EMPTY):
                 self._refuse(name, f"{error}; its earlier translation stays")
@@ -227,7 +224,7 @@ class FolderTranslation:
 
     def _remove_own_link(self, target: Path, name: str) -> None:
         """Remove a link that was copied, where its source has become a folder."""
-        made = self.made.get(os.fsencode(name).decode(errors="backslashreplace"))
+        made = self.made.get(_printable(name))
         if target.is_symlink():
             if made is None or made.content != _state(target):
                 raise UserError(f"{target}: a link, which was not made here; move it away")
@@ -274,6 +271,20 @@ class FolderTranslation:
                 self.report(f"{meaning}: {', '.join(names[:_NAMED])}{more}")
 
 
+def read_document(source: BinaryIO, name: str) -> bytes:
+    """Read a document, and close it; refuse one that is too large."""
+    with source:
+        content = source.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise UserError(f"{name}: is larger than {_MAX_BYTES >> 20} MiB: divide it")
+    return content
+
+
+def _printable(name: str | Path) -> str:
+    """Return a name as UTF-8, whatever bytes it has."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
 def _line(made: Made) -> bytes:
     return json.dumps(asdict(made)).encode() + b"\n"
 
@@ -304,7 +315,7 @@ def _own(before: Made | None, wanted: Made) -> set[str]:
 def _state(path: Path) -> str:
     """Return the sum of a file, where a link leads, or "" for what is missing."""
     if path.is_symlink():
-        return f"link to {os.fsencode(path.readlink()).decode(errors='backslashreplace')}"
+        return f"link to {_printable(path.readlink())}"
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder: move it away", str(path))
     if not path.exists():

@@ -14,6 +14,7 @@ from seq2seq.documents.document import (
     Languages,
     Slot,
     Text,
+    check_languages,
     decode_utf_16,
     quoted,
     same_language,
@@ -64,13 +65,17 @@ def read_json(content: str, languages: Languages) -> Document:
 
 def read_arb(content: str, languages: Languages) -> Document:
     """Find the messages of an application resource bundle; `@@locale` becomes the target."""
-    if not isinstance(check_json(content), dict):
+    bundle = check_json(content)
+    if not isinstance(bundle, dict):
         raise UserError("not an application resource bundle: it is not an object")
+    locale = str(bundle.get("@@locale", ""))
+    if not same_language(locale, languages.target):  # it may be a copy that is to be translated
+        check_languages(locale, "", languages)
     top = [(key, match) for depth, key, match in _values(content) if depth == 1]
     slots = list(_slots(content, (match for key, match in top if key[:1] != "@"), WITHOUT_BRANCHES))
-    locale = quote_json(languages.target.replace("-", "_"))
+    target = quote_json(languages.target.replace("-", "_"))
     slots += [
-        Slot((), *match.span(1), lambda text: locale) for key, match in top if key == "@@locale"
+        Slot((), *match.span(1), lambda text: target) for key, match in top if key == "@@locale"
     ]
     return Document(content, sorted(slots, key=lambda slot: slot.start))
 

@@ -5,5 +5,5 @@
 | `resources` | the device and its precision; memory and threads, not as by default |
 | `processes` | several processes, started by torchrun; and signals |
 
-Nothing here may change what is computed.
+Nothing here knows of models.
 """

@@ -31,7 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 from seq2seq.batches import Rows
 from seq2seq.device import Signals, World
 from seq2seq.errors import UserError
-from seq2seq.files import temporary_folder
+from seq2seq.files import temporary_file
 
 T = TypeVar("T")
 
@@ -173,7 +173,7 @@ class Processes(World):
     def share_file(self, write: Callable[[Path], object]) -> Iterator[Path]:
         """Let the first process of each machine write a file that all open in the block."""
         if self.local_size == 1:
-            with _written(write) as path:
+            with temporary_file(write) as path:
                 yield path
             return
         self.shared_files += 1
@@ -181,7 +181,7 @@ class Processes(World):
         store = PrefixStore(f"rank_{first}/file_{self.shared_files}", self._connect())
         if self.local_rank == 0:
             try:
-                with _written(write) as path:
+                with temporary_file(write) as path:
                     store.set("path", str(path))
                     yield path
                     opened = [f"opened by {number}" for number in range(1, self.local_size)]
@@ -245,14 +245,6 @@ def exit_after_main() -> NoReturn:
     """Exit later than the main process, so that torchrun lets it report the error."""
     time.sleep(_MAIN_REPORTS_WITHIN.total_seconds())
     raise SystemExit(1)
-
-
-@contextmanager
-def _written(write: Callable[[Path], object]) -> Iterator[Path]:
-    """Write a file without a lasting name."""
-    with temporary_folder() as folder:
-        write(folder / "shared")
-        yield folder / "shared"
 
 
 def _save(batches: list[Rows], path: Path) -> None:

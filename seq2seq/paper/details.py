@@ -1,8 +1,8 @@
 """The details in which implementations of the paper differ, and those of one configuration.
 
 The paper is Vaswani et al. (2017), *Attention Is All You Need*; tensor2tensor is its authors' code
-at publication, in June 2017. That the program does what is said here for each detail is tested:
-`FIDELITY.md` names the tests. Here a configuration is compared with the paper's settings.
+at publication, in June 2017. `FIDELITY.md` names the test of each detail. Here a configuration is
+compared with the paper's settings.
 """
 
 from collections.abc import Sequence

@@ -220,7 +220,7 @@ def risky_start(model: TransformerConfig, training: TrainingConfig) -> str:
 
 
 def cost_on_cpu(training: TrainingConfig, seconds: float) -> str:
-    """Say what steps of so many seconds take, and all of them if that is too long."""
+    """Describe the time of a step, and of all steps if they take more than a week."""
     line = f"a step takes about {seconds:.2g} s here"
     ends_by_steps = not (training.max_minutes or training.patience)
     days = (training.max_steps or 0) * seconds / 86_400 if ends_by_steps else 0

@@ -88,16 +88,17 @@ def test_empty_entries_are_filled_and_become_fuzzy() -> None:
 @pytest.mark.parametrize(
     ("read", "content", "named"),
     [
-        (read_po, 'msgid ""\nmsgstr ""\n"Language: pt_BR\\n"\n\nmsgid "A"\nmsgstr ""\n', "pt_BR"),
-        (read_qt, '<TS language="fr"><context/></TS>', "fr"),
-        (read_qt, '<TS language="de_AT" sourcelanguage="fr_FR"/>', "fr_FR to de_AT"),
+        (read_po, 'msgid ""\nmsgstr ""\n"Language: pt_BR\\n"\n', "in pt_BR"),
+        (read_qt, '<TS language="fr"><context/></TS>', "in fr"),
+        (read_arb, '{"@@locale": "fr_CA", "a": "A"}', "in fr_CA"),
+        (read_qt, '<TS language="de_AT" sourcelanguage="fr_FR"/>', "from fr_FR to de_AT"),
     ],
 )
 def test_messages_in_another_language_are_refused(read: Callable, content: str, named: str) -> None:
-    with pytest.raises(UserError, match=f"is for {named}, but the model translates en to de"):
+    with pytest.raises(UserError, match=f"is {named}, but the model translates en to de"):
         read(content, LANGUAGES)
     for own in ("de_AT", ""):
-        read(re.sub("pt_BR|fr(_FR)?", own, content), Languages("de", "de"))
+        read(re.sub("pt_BR|fr(_FR|_CA)?", own, content), Languages("de", "de"))
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_the_target_language_is_named_where_it_is_missing() -> None:
     assert 'trgLang="de"' in filled(two(unit, ""))
     unit = "<trans-unit id='1'><source>A cat</source></trans-unit>"
     assert 'target-language="de"' in filled(one(unit, ""))
-    with pytest.raises(UserError, match="is for en-US to fr-FR, but the model translates en to de"):
+    with pytest.raises(UserError, match="is from en-US to fr-FR, but the model"):
         one(unit, ' target-language="fr-FR"')
     several = one(unit).content.replace(
         "</file>", f'</file><file target-language="fr">{unit}</file>'

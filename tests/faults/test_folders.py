@@ -45,7 +45,7 @@ def test_a_folder_is_whole_after_a_kill_at_any_moment(
         return {str(path.relative_to(output)): path.read_bytes() for path in files}
 
     assert seq2seq(*words, tmp_path / "whole").code == 0
-    for whole_files in range(3):
+    for whole_files in range(4):
         output = tmp_path / str(whole_files)
         command = [sys.executable, "-c", KILLED, str(whole_files), *words, output, "--resume"]
         with trial("kill -9 while translating a folder"):
