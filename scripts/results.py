@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from scripts.table3 import ROWS
-from seq2seq.model_folder import read_search
+from seq2seq.model_folder import read_saved_config
 from seq2seq.run.checkpoint import progress_file
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
@@ -125,7 +125,7 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
     """Train until the recipe ends it, and tune the model's search on its validation set."""
     recipe = [f"experiment=results/{name}", f"seed={seed}", f"run_dir={run}", "resume=auto"]
     seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
-    if read_search(find_model(run)) is None:
+    if read_saved_config(find_model(run)).search is None:
         print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
     page = RunFolder(run).page
     if not page.exists() or page.stat().st_mtime_ns < find_model(run).stat().st_mtime_ns:
@@ -168,7 +168,7 @@ def measure(run: Path, target_bleu: float | None) -> Outcome:
             tokens += (record["step"] - step) * of_a_step
             step = int(record["step"])
     finished = RunFolder(run).read_finished()
-    search = read_search(find_model(run))
+    search = read_saved_config(find_model(run)).search
     log = (run / "train.log").read_text()
     # The log rounds BLEU, so that it can't say which validation was the first to reach it.
     reached = (

@@ -125,11 +125,10 @@ class EncodedCorpus:
         return self._ids[places], lengths
 
     def _padded(self, sequences: Rows) -> NDArray[np.int64]:
-        starts, lengths = self._spans(sequences)  # (B,)
-        columns = np.arange(lengths.max(initial=0))  # (T,)
-        within = columns < lengths[:, None]  # (B, T)
+        ids, lengths = self._tokens(sequences)  # (N,), (B,)
+        within = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
         padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
-        padded[within] = self._ids[(starts[:, None] + columns)[within]]
+        padded[within] = ids
         return padded
 
     def _spans(self, sequences: Rows) -> tuple[NDArray[np.int64], Lengths]:
@@ -327,12 +326,7 @@ class Batching:
             ]
             start = 0
             while start < len(block):
-                # The most pairs whose tokens fit, but at least one.
-                ends = (
-                    int(np.searchsorted(s, s[start] + limit, "right")) - 1
-                    for s, limit in zip(sums, limits, strict=True)
-                )
-                end = max(start + 1, min(ends))
+                end = _end(sums, start, limits)
                 if end == len(block) and first + end < len(rows):
                     break  # the batch may go on in the next block
                 if self.count_longer_side:
@@ -354,18 +348,24 @@ def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, i
 
     Nor has a part more pairs than half as many, or one, if that is longer.
     """
-    sums = [np.concatenate(([0], np.cumsum(side, dtype=np.int64))) for side in lengths]
-    most_pairs = max(1, min(most_tokens) // 2)
+    limits = (*most_tokens, min(most_tokens) // 2)
+    values = (*lengths, np.ones(len(pairs), dtype=np.int64))
+    sums = [np.cumsum(np.concatenate(([0], side))) for side in values]
     pieces, start = [], 0
     while start < len(pairs):
-        ends = (
-            int(np.searchsorted(s, s[start] + most, "right")) - 1
-            for s, most in zip(sums, most_tokens, strict=True)
-        )
-        end = max(start + 1, min(start + most_pairs, *ends))
+        end = _end(sums, start, limits)
         pieces.append(pairs[start:end])
         start = end
     return pieces
+
+
+def _end(sums: Sequence[NDArray[Any]], start: int, limits: Sequence[float]) -> int:
+    """Return where a batch from `start` on ends: the most pairs whose sums fit, but at least one.
+
+    `sums` are those of all pairs before each one, and after the last, (N + 1,), for each limit.
+    """
+    fits = (np.searchsorted(s, s[start] + n, "right") for s, n in zip(sums, limits, strict=True))
+    return max(start + 1, int(min(fits)) - 1)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ determine the names, shapes and types that the tensors must have.
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
@@ -57,15 +56,12 @@ from seq2seq.transformer import Transformer
 
 def make_transformer(
     config: TransformerConfig,
-    *,
     vocab_size: int,
-    padding_id: int = PADDING_ID,
-    start_id: int = START_ID,
     source_vocab_size: int | None = None,
     init_std: float | None = None,
 ) -> Transformer:
     """Make the paper's model, or one of `seq2seq.zoo` if the configuration asks for it."""
-    sizes = {"vocab_size": vocab_size, "padding_id": padding_id, "start_id": start_id}
+    sizes = {"vocab_size": vocab_size, "padding_id": PADDING_ID, "start_id": START_ID}
     variants = (item for item in fields(config) if "variant" in item.metadata)
     if all(getattr(config, item.name) == item.default for item in variants):
         return Transformer(config, **sizes, init_std=init_std)
@@ -76,63 +72,37 @@ def make_transformer(
 
 
 def meta_transformer(
-    config: TransformerConfig,
-    *,
-    vocab_size: int,
-    source_vocab_size: int | None = None,
-    **ids: int,
+    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
 ) -> Transformer:
     """Make a model on the meta device, in float32, unless it is too large for this machine."""
     if config.shared_embedding and source_vocab_size not in (None, vocab_size):
         raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
-    check_memory(config, vocab_size, source_vocab_size)
-    with _meta_device():
-        model = make_transformer(
-            config, vocab_size=vocab_size, source_vocab_size=source_vocab_size, **ids
-        )
-    return model.float()  # whatever the caller's default is
-
-
-def count_parameters(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
-) -> int:
-    """Count the parameters of a model without making it: one layer's times the number of layers."""
-    with _meta_device():
-        model = make_transformer(
-            replace(config, num_layers=1, num_decoder_layers=1),
-            vocab_size=vocab_size,
-            source_vocab_size=source_vocab_size,
-        )
-    more_in_encoder = (config.num_layers - 1) * _elements(model.encoder)
-    more_in_decoder = (config.decoder_depth - 1) * _elements(model.decoder)
-    return _elements(model) + more_in_encoder + more_in_decoder
-
-
-def check_memory(config: TransformerConfig, vocab_size: int, source_vocab_size: int | None) -> None:
-    """Refuse a model whose weights are larger than this machine's memory."""
-    parameters = count_parameters(config, vocab_size, source_vocab_size)
+    try:
+        with torch.device("meta"), _NothingDrawn():
+            model = make_transformer(config, vocab_size, source_vocab_size)
+    except (RuntimeError, TypeError, OverflowError):  # more elements than PyTorch can count
+        raise UserError(
+            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
+            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
+        ) from None
+    parameters = sum(map(Tensor.numel, model.parameters()))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if parameters * torch.float32.itemsize > memory:
         raise UserError(
             f"a model of {parameters:,} parameters is too large for this machine's memory"
         )
+    return model.float()  # whatever the caller's default is
 
 
-def _elements(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-@contextmanager
-def _meta_device() -> Iterator[None]:
-    """Make models without weights; refuse matrices with more elements than PyTorch can count."""
-    try:
-        with torch.device("meta"), _NothingDrawn():
-            yield
-    except (RuntimeError, TypeError, OverflowError):
-        raise UserError(
-            "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
-            " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
-        ) from None
+def new_transformer(
+    config: TransformerConfig,
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+    init_std: float | None = None,
+) -> Transformer:
+    """Make a model for this project's token ids; refuse one that is larger than the memory."""
+    meta_transformer(config, vocab_size, source_vocab_size)
+    return make_transformer(config, vocab_size, source_vocab_size, init_std)
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -192,22 +162,6 @@ def translate_command(model: str, target_languages: Sequence[str]) -> str:
     if len(target_languages) > 1:
         words += ["--to", target_languages[0]]
     return f"{shlex.join(words)} < input > output"
-
-
-def new_transformer(
-    config: TransformerConfig,
-    vocab_size: int,
-    source_vocab_size: int | None = None,
-    init_std: float | None = None,
-) -> Transformer:
-    """Make a model for this project's token ids; refuse one that is larger than the memory."""
-    check_memory(config, vocab_size, source_vocab_size)
-    return make_transformer(
-        config,
-        vocab_size=vocab_size,
-        source_vocab_size=source_vocab_size,
-        init_std=init_std,
-    )
 
 
 # On disk.
@@ -272,11 +226,6 @@ def read_card(folder: Path) -> bytes:
     return read_regular_file(folder / CARD_FILE, _MAX_CARD_BYTES)
 
 
-def read_search(folder: Path) -> TunedSearch | None:
-    """Read the search that was tuned for a model, None if none was."""
-    return read_saved_config(folder).search
-
-
 def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
     """Rename a folder that a model must not replace: it holds a user's files, too."""
     try:
@@ -293,10 +242,8 @@ def check_model_path(folder: Path) -> None:
     """Check that a model may have this name: nothing but a model may be there."""
     remove_leftovers(folder)
     check_replaceable(folder)
-    listed = set(read_manifest(folder)) if os.path.lexists(folder / MANIFEST) else set()
-    # Files that no manifest lists, such as a user's notes, would be lost, too.
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if more := sorted((listed | names) - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
+    names = set(os.listdir(folder)) if folder.is_dir() else set()
+    if more := sorted(names - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )
@@ -308,7 +255,7 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
         "format": FORMAT,
         "source_language": trained.source_language,
         "target_language": trained.target_language,
-        "model": trained.model.config.to_json(),
+        "model": asdict(trained.model.config),
     }
     if trained.tokenizer.options is not None:
         config["tokenizer"] = trained.tokenizer.options
@@ -333,22 +280,16 @@ def load_model(folder: Path) -> TrainedModel:
         path = present_name(folder)
         before = _identity(path)
         try:
-            outcome: TrainedModel | UserError = _load(path)
-        except UserError as error:
-            outcome = error
-        # Otherwise another process has replaced it, and it may be of two models.
-        if before == _identity(present_name(folder)):
-            if isinstance(outcome, UserError):
-                raise outcome
-            return outcome
+            trained = read_description(path)
+            trained.model.load_state_dict(read_weights(path, trained.model), assign=True)
+            trained.model.eval()
+            # Otherwise another process has replaced it, and it may be of two models.
+            if before == _identity(present_name(folder)):
+                return trained
+        except UserError:
+            if before == _identity(present_name(folder)):
+                raise
     raise UserError(f"{folder}: replaced repeatedly while it was read; try again")
-
-
-def _load(folder: Path) -> TrainedModel:
-    trained = read_description(folder)
-    trained.model.load_state_dict(read_weights(folder, trained.model), assign=True)
-    trained.model.eval()
-    return trained
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
@@ -364,11 +305,7 @@ def read_description(folder: Path) -> TrainedModel:
     saved = read_saved_config(folder)
     tokenizer = _read_tokenizer(folder, saved)
     try:
-        model = meta_transformer(
-            saved.model,
-            vocab_size=tokenizer.vocab_size,
-            source_vocab_size=tokenizer.source_vocab_size,
-        )
+        model = meta_transformer(saved.model, tokenizer.vocab_size, tokenizer.source_vocab_size)
     except UserError as error:
         raise UserError(f"{folder / _CONFIG}: {error}") from None
     languages = (saved.source_language, saved.target_language)
@@ -383,9 +320,9 @@ def read_saved_config(folder: Path) -> SavedConfig:
 
 def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
     if saved.tokenizer is None:
-        files = read_folder(folder, [TOKENIZER_FILE], _MAX_TOKENIZER_BYTES)
+        content = read_listed_file(folder, TOKENIZER_FILE, _MAX_TOKENIZER_BYTES)
         with tokenizer_errors(folder / TOKENIZER_FILE):
-            return Tokenizer(files[TOKENIZER_FILE])
+            return Tokenizer(content)
     interop = import_module("seq2seq.interop.pair_tokenizer")
     options = parse_json(folder / _CONFIG, json.dumps(saved.tokenizer).encode(), interop.PairConfig)
     files = read_folder(folder, options.files, _MAX_TOKENIZER_BYTES)

@@ -1,9 +1,8 @@
 """The sizes of a model: Table 3's letters, and the details on which paper and code differ."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from seq2seq.errors import UsageError, check_number
 from seq2seq.settings import changeable, fixed, variant
@@ -143,10 +142,6 @@ class TransformerConfig:
         """
         swiglu = self.activation is Activation.swiglu
         return 8 * max(1, round(self.d_ff / 12)) if swiglu else self.d_ff
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as values of JSON, as a model folder saves them."""
-        return {name: getattr(value, "value", value) for name, value in asdict(self).items()}
 
     def __post_init__(self) -> None:
         """Check the sizes and the rates."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from seq2seq.decoder import DecoderCache, IncrementalDecoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.model_folder import TrainedModel, TunedSearch, load_model, read_search
+from seq2seq.model_folder import TrainedModel, TunedSearch, load_model, read_saved_config
 from seq2seq.run.folder import find_model
 from seq2seq.search import SearchConfig, impossible_error, output_log_probabilities, pad
 from seq2seq.tokenizer import PADDING_ID, START_ID
@@ -85,7 +85,7 @@ def default_search(tuned: Sequence[TunedSearch | None]) -> SearchConfig:
 
 def saved_search(runs: Sequence[str | Path]) -> SearchConfig:
     """Read the search of run or model folders that translate together."""
-    return default_search([read_search(find_model(Path(run))) for run in runs])
+    return default_search([read_saved_config(find_model(Path(run))).search for run in runs])
 
 
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:

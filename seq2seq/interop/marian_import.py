@@ -67,13 +67,7 @@ def import_marian(
             # A copy: it may be mapped from a file that is changed while the model is in use.
             copy = permute(value, layer, order).clone(memory_format=torch.contiguous_format)
             parameters[f"{layer.name}.{kind}"] = copy
-    model = meta_transformer(
-        config,
-        vocab_size=tokenizer.vocab_size,
-        padding_id=PADDING_ID,
-        start_id=START_ID,
-        source_vocab_size=tokenizer.source_vocab_size,
-    )
+    model = meta_transformer(config, tokenizer.vocab_size, tokenizer.source_vocab_size)
     model.load_state_dict(parameters, assign=True)
     return TrainedModel(model.eval(), tokenizer, *raw.languages)
 

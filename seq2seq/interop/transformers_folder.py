@@ -179,7 +179,7 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 def _expected_shapes(config: MarianConfig) -> tuple[Shapes, Shapes]:
     """Return names and shapes of the layers' parameters, and of what may be there in addition."""
     transformer = config.transformer()
-    parameters = meta_transformer(transformer, vocab_size=config.target_vocab_size).state_dict()
+    parameters = meta_transformer(transformer, config.target_vocab_size).state_dict()
     layers = {
         f"{layer.marian}.{kind}": tuple(parameters[f"{layer.name}.{kind}"].shape)
         for layer in layer_names(transformer)

@@ -13,7 +13,7 @@ from seq2seq.cli.guests import start_training
 from seq2seq.errors import UserError
 from seq2seq.files import add_file, manifest_sum
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import TunedSearch, load_model, read_search, save_model, save_search
+from seq2seq.model_folder import TunedSearch, load_model, read_saved_config, save_model, save_search
 from seq2seq.run.folder import find_model
 from tests.models import perturb
 from tests.toy import toy_config
@@ -85,7 +85,7 @@ def test_the_choice_is_the_default_of_the_model_and_options_override_it(
     result = seq2seq("tune", "--model", run, "--beams", "3", "--alphas", "2")
     assert result.code == 0, result.err
     assert f"written: {find_model(run)}" in result.out
-    assert read_search(find_model(run)) == TunedSearch(3, 2.0)
+    assert read_saved_config(find_model(run)).search == TunedSearch(3, 2.0)
     assert (find_model(run) / "README.md").read_text() == "a card\n"
 
     def translate(*words: str) -> str:

@@ -34,7 +34,7 @@ def embedding_model(d_model: int = 16, **choices: object) -> Transformer:
     config = TransformerConfig(
         num_layers=1, d_model=d_model, d_ff=8, num_heads=2, dropout=0.0, **choices
     )
-    model = make_transformer(config, vocab_size=9, padding_id=0, start_id=2).double()
+    model = make_transformer(config, vocab_size=9).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))

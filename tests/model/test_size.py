@@ -2,15 +2,14 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.model_folder import count_parameters, meta_transformer, new_transformer
-from seq2seq.sizes import MAX_LAYERS, Positions, Start, TransformerConfig
+from seq2seq.model_folder import meta_transformer, new_transformer
+from seq2seq.sizes import Positions, Start, TransformerConfig
 from tests.models import ALL_MODERN, MODERN
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
@@ -28,12 +27,10 @@ CHOICES: list[dict[str, Any]] = [
 def test_it_has_the_tensors_of_the_model_that_is_made(choices: dict[str, Any]) -> None:
     config = TransformerConfig(**SIZES, **choices)
     made = new_transformer(config, 50).state_dict()
-    empty = meta_transformer(config, vocab_size=50).state_dict()
-    assert {name: value.shape for name, value in empty.items()} == {
-        name: value.shape for name, value in made.items()
-    }
-    assert {value.device.type for value in empty.values()} == {"meta"}
-    assert count_parameters(config, 50) == sum(value.numel() for value in made.values())
+    empty = meta_transformer(config, 50).state_dict()
+    assert empty.keys() == made.keys()
+    for name, value in empty.items():
+        assert (value.shape, value.device.type) == (made[name].shape, "meta")
 
 
 def test_the_sides_may_have_vocabularies_of_other_sizes() -> None:
@@ -41,7 +38,6 @@ def test_the_sides_may_have_vocabularies_of_other_sizes() -> None:
     made = new_transformer(config, 50, 30)
     assert made.embedding.weight.shape == (30, 16)
     assert made.target_embedding.weight.shape == made.output_matrix.shape == (50, 16)
-    assert count_parameters(config, 50, 30) == sum(p.numel() for p in made.parameters())
 
 
 @pytest.mark.integration
@@ -53,7 +49,7 @@ place = Path(tempfile.gettempdir(), "torchinductor_" + getpass.getuser())
 place.write_text("another user's")
 from seq2seq.sizes import TransformerConfig
 from seq2seq.model_folder import meta_transformer
-meta_transformer(TransformerConfig(), vocab_size=50)
+meta_transformer(TransformerConfig(), 50)
 assert "torch._dynamo" not in sys.modules
 from seq2seq.cli.main import main
 assert main(["fidelity", "model=tiny", "model.num_layers=1"]) == 0
@@ -66,7 +62,6 @@ assert main(["fidelity", "model=tiny", "model.num_layers=1"]) == 0
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_made() -> None:
-    config = replace(TransformerConfig(), num_layers=MAX_LAYERS, d_ff=10**9)
-    assert count_parameters(config, 50) > 10**15
+    config = TransformerConfig(num_layers=20, d_ff=10**9)
     with pytest.raises(UserError, match="too large for this machine's memory"):
         new_transformer(config, 50)

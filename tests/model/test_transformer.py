@@ -19,7 +19,7 @@ from tests.model.paper import Paper
 from tests.models import ALL_MODERN, MODERN
 
 MakeModel = Callable[..., Transformer]
-PADDING, START, END = 0, 2, 3
+START, END = 2, 3
 
 SOURCE = torch.tensor([[4, 5, 6, 7, END], [8, 9, END, 0, 0], [END, 0, 0, 0, 0]])
 TARGET = torch.tensor([[START, 9, 8, 7], [START, 10, 2, 0], [START, 1, 4, 4]])
@@ -139,9 +139,7 @@ def test_the_paper_s_model_has_the_tensors_that_it_always_had(make_model: MakeMo
 def fresh(*, init_std: float | None = None, **choices: Any) -> Transformer:
     torch.manual_seed(1)
     sizes = {"num_layers": 2, "d_model": 64, "d_ff": 160, "num_heads": 4, "d_k": 24, "d_v": 8}
-    config = TransformerConfig(**(sizes | choices))
-    ids = {"padding_id": PADDING, "start_id": START}
-    return make_transformer(config, vocab_size=300, init_std=init_std, **ids)
+    return make_transformer(TransformerConfig(**(sizes | choices)), 300, init_std=init_std)
 
 
 def assert_glorot(matrix: Tensor, fan_in: int, fan_out: int) -> None:
