@@ -343,9 +343,7 @@ def read_listed_tensors(
     """Read a safetensors file that the manifest lists and that holds exactly these tensors."""
     check_listed_file(folder, name, max_bytes(expected))
     path = folder / name
-    return read_tensors(
-        path, lambda descriptions: check_expected(path, descriptions, expected, what)
-    )
+    return read_tensors(path, lambda found: check_expected(path, found, expected, what))
 
 
 def check_weights(folder: Path, model: Transformer) -> None:
@@ -390,10 +388,9 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors, on any device, with the mode that the user's umask gives to new files."""
     path.touch()
     mode = path.stat().st_mode
+    copies = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     try:
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, path
-        )
+        save_file(copies, path)
     except SafetensorError as error:  # such as a full disk
         raise OSError(str(error)) from None
     path.chmod(mode)  # the library lets only the user read it
@@ -414,15 +411,13 @@ def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str,
     try:
         # By its descriptor, because the library opens no path that is not UTF-8.
         with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            check(
-                {
-                    name: (_DTYPES.get(tensor.get_dtype()), tuple(tensor.get_shape()))
-                    for name, tensor in slices.items()
-                }
-            )
+            descriptions = {}
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                descriptions[name] = _DTYPES.get(part.get_dtype()), tuple(part.get_shape())
+            check(descriptions)
             # A copy: the file may be changed while the model is in use.
-            tensors = {name: file.get_tensor(name).clone() for name in slices}
+            tensors = {name: file.get_tensor(name).clone() for name in descriptions}
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path}: not a safetensors file: {error}") from None
     check_finite(path, tensors)

@@ -75,10 +75,10 @@ def all_metrics(config: ScoreConfig, texts: Sequence[Sequence[str]]) -> list[Met
 
     TER is skipped if a line of the texts is too long for it.
     """
-    metrics: list[Metric] = [bleu_metric(config)]
-    metrics += [CHRF(word_order=order, lowercase=config.lowercase) for order in (0, 2)]
+    chrf, chrf_plus = (CHRF(word_order=order, lowercase=config.lowercase) for order in (0, 2))
     # As in sacreBLEU's command, TER always ignores case.
-    return metrics if too_long_for_ter(texts) else [*metrics, TER()]
+    ter = [] if too_long_for_ter(texts) else [TER()]
+    return [bleu_metric(config), chrf, chrf_plus, *ter]
 
 
 def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
@@ -136,22 +136,18 @@ def exact_match(
     config = config or ScoreConfig()
     references = known_references(hypotheses, references)
 
-    def form(line: str) -> str:
-        return line.strip().lower() if config.lowercase else line.strip()
+    def form(line: str | None) -> str | None:
+        return line and (line.lower() if config.lowercase else line).strip()
 
-    equal = sum(
-        form(hypothesis) in [form(target) for target in targets if target is not None]
-        for hypothesis, *targets in zip(hypotheses, *references, strict=True)
-    )
-    fields = {"test": config.test_set, "lang": config.language_pair}
-    named = "".join(f"{key}:{value}|" for key, value in fields.items() if value)
-    case = "lc" if config.lowercase else "mixed"
-    return Score(
-        "exact match",
-        100.0 * equal / len(hypotheses),
-        f"nrefs:{count_references(references)}|{named}case:{case}",
-        f"{equal} of {len(hypotheses)} lines",
-    )
+    equal = 0
+    for hypothesis, *targets in zip(hypotheses, *references, strict=True):
+        equal += form(hypothesis) in map(form, targets)
+    signature = f"nrefs:{count_references(references)}|"
+    for key, value in {"test": config.test_set, "lang": config.language_pair}.items():
+        signature += f"{key}:{value}|" if value else ""
+    signature += "case:lc" if config.lowercase else "case:mixed"
+    percentage = 100.0 * equal / len(hypotheses)
+    return Score("exact match", percentage, signature, f"{equal} of {len(hypotheses)} lines")
 
 
 def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
@@ -239,11 +235,12 @@ def known_references(
         raise UserError("no references to score against; give at least one list")
     counts = {f"references {i}": len(lines) for i, lines in enumerate(references, start=1)}
     check_counts({"hypotheses": len(hypotheses), **counts})
-    rows = [
-        [line if line.strip() or not any(map(str.strip, row)) else None for line in row]
-        for row in zip(*references, strict=True)
-    ]
-    return [list(lines) for lines in zip(*rows, strict=True)]
+    known: list[list[Any]] = list(map(list, references))
+    for i, row in enumerate(zip(*references, strict=True)):
+        if any(map(str.strip, row)):
+            for lines in known:
+                lines[i] = lines[i] if lines[i].strip() else None
+    return known
 
 
 def count_references(references: Sequence[Sequence[Any]]) -> str:

@@ -8,7 +8,7 @@ that does not match its report is rebuilt.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -83,16 +83,19 @@ def prepare(
     test = [Split(config, "test")] if config.test.is_configured else []
     for split in test:
         split.files()  # whose absence is better known before the work, as is that of the others
-    valid_pairs = {split: _valid_pairs(split) for split in (corpus.valid, *further)}
+    valid_pairs = {split: list(split.pairs()) for split in (corpus.valid, *further)}
+    for split, pairs in valid_pairs.items():
+        if not pairs:
+            raise UserError(f"{split}: is empty; validation needs pairs")
     data = corpus.open_or_build()
     train = np.load(data.folder / DIGESTS_FILE, mmap_mode="r", allow_pickle=False)
     remedy = _remedy(config, tokenizer)
     warnings, counts, sets = list(data.warnings), data.counts, {}
     for split, pairs in valid_pairs.items():
-        added, counts[split.name] = _encode_valid_set(
+        encoded, counts[split.name] = _encode_valid_set(
             split, pairs, data.tokenizer, config.filter, log
         )
-        sets[split.name.removeprefix("valid_sets.")] = added
+        sets[split.name.removeprefix("valid_sets.")] = ValidSet(split, pairs, encoded)
         warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
         warnings += check_references(split, pairs, data.tokenizer, remedy)
     for split in test:
@@ -104,7 +107,11 @@ def prepare(
         log(f"data: {name}: {filtered}")
     mixture = None
     if config.corpora:
-        mixture = _mixture(corpus.train, counts)
+        sizes, weights = {}, {}
+        for split in corpus.train:
+            name = split.name.removeprefix("corpora.")
+            sizes[name], weights[name] = counts[split.name].kept, split.weight
+        mixture = Mixture(sizes, weights)
         log(f"data: {mixture}")
     for warning in warnings:
         log(f"warning: {warning}")
@@ -133,20 +140,19 @@ class _CachedCorpus:
         self.folder = cache / self._digest()
 
     def open_or_build(self) -> PreparedData:
-        data = self._open(self.folder)
-        if data is not None:
+        if data := self._open():
             self.log(f"data: reusing {self.folder}")
             return data
         try:
             with self._only_builder():
-                if self._open(self.folder) is None:  # nor has another process made it meanwhile
+                if self._open() is None:  # nor has another process made it meanwhile
                     self._build()
         except OSError as error:
             raise UserError(
                 f"{self.folder}: can't be written: {error.strerror or error};"
                 " free some space, or choose another folder with cache=FOLDER"
             ) from error
-        data = self._open(self.folder)
+        data = self._open()
         assert data is not None
         return data
 
@@ -192,10 +198,11 @@ class _CachedCorpus:
         return split.control_ids(self.tokenizer.controls)
 
     def _file_states(self) -> list[FileState]:
-        return [state for split in self.splits for state in split.file_states()]
+        return list(chain.from_iterable(split.file_states() for split in self.splits))
 
-    def _open(self, folder: Path) -> PreparedData | None:
-        """Open a prepared folder; None if it is missing or does not agree with its report."""
+    def _open(self) -> PreparedData | None:
+        """Open the prepared folder; None if it is missing or does not agree with its report."""
+        folder = self.folder
         try:
             report = json.loads((folder / REPORT_FILE).read_bytes())
             for name, digest in report["sha256"].items():
@@ -217,25 +224,23 @@ class _CachedCorpus:
         """Make the folder, unless another process has made a valid one in the meantime."""
         if self.folder.exists():
             self.log(f"data: {self.folder} is corrupt, or of another version, and is rebuilt")
-        with new_folder(self.folder, replaces=lambda old: self._open(old) is None) as temporary:
+        with new_folder(self.folder, replaces=lambda _: self._open() is None) as temporary:
             report = self._fill(temporary)
             # The folder is named by the text as it was before.
             if self._file_states() != self.states:
                 raise UserError("the text of the corpus was changed while it was read; start again")
-            files = sorted(temporary.iterdir())
-            report["sha256"] = {file.name: sha256_of_file(file) for file in files}
-            report["states"] = {file.name: file_state(file)[1:] for file in files}
-            report["read"] = self._read_files()
+            for file in sorted(temporary.iterdir()):
+                report["sha256"][file.name] = sha256_of_file(file)
+                report["states"][file.name] = file_state(file)[1:]
+            # So that the text need not be read to be known.
+            sums = chain.from_iterable(split.sums.values() for split in self.splits)
+            for digest, state in zip(sums, self.states, strict=True):
+                if not is_url(state[0]):
+                    report["read"].append((digest, *state))
             (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
 
-    def _read_files(self) -> list[tuple[Any, ...]]:
-        """Return the sums and states of the files, so that they need not be read to be known."""
-        sums = [digest for split in self.splits for digest in split.sums.values()]
-        states = zip(sums, self.states, strict=True)
-        return [(digest, *state) for digest, state in states if not is_url(state[0])]
-
     def _fill(self, folder: Path) -> dict[str, Any]:
-        """Write everything but the report, and return its counts and warnings."""
+        """Write everything but the report, and return that with its counts and warnings."""
         limits = self.config.filter
         self.log(f"data: preparing {', '.join(map(str, self.train))}")
         whole = Findings()
@@ -266,11 +271,14 @@ class _CachedCorpus:
         return {
             "counts": {name: asdict(count) for name, count in counts.items()},
             "warnings": warnings,
+            "sha256": {},
+            "states": {},
+            "read": [],
         }
 
     def _train_tokenizer(self) -> Tokenizer:
-        languages = {s.target_language for s in self.train if s.target_language is not None}
-        tags = {split.tag for split in self.train if split.tag is not None}
+        languages = set(filter(None, (split.target_language for split in self.train)))
+        tags = set(filter(None, (split.tag for split in self.train)))
         return Tokenizer.train(
             chain.from_iterable(map(_training_sentences, self.train)),
             self.config.tokenizer,
@@ -299,13 +307,6 @@ def _training_sentences(split: Split) -> Iterator[str]:
         raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
 
 
-def _valid_pairs(split: Split) -> list[SentencePair]:
-    pairs = list(split.pairs())
-    if not pairs:
-        raise UserError(f"{split}: is empty; validation needs pairs")
-    return pairs
-
-
 def _check_kept(name: str, count: FilterCounts) -> None:
     if not count.kept:
         raise UserError(f"data.{name}: no pair is left after the filters: {count}")
@@ -322,7 +323,7 @@ def _remedy(config: DataConfig, given: Tokenizer | None) -> str:
 
 def _encode_valid_set(
     split: Split, pairs: list[SentencePair], tokenizer: Tokenizer, limits: FilterConfig, log: Log
-) -> tuple[ValidSet, FilterCounts]:
+) -> tuple[EncodedCorpus, FilterCounts]:
     """Encode a validation set at each start: one can be added to a run that is resumed."""
     limits = replace(limits, max_length_ratio=float("inf"))
     encoder = Encoder(tokenizer, split.control_ids(tokenizer.controls), limits)
@@ -330,12 +331,4 @@ def _encode_valid_set(
         with new_corpus(folder / "valid") as write:
             count = encode(pairs, encoder, write, log).counts
         _check_kept(split.name, count)
-        return ValidSet(split, pairs, EncodedCorpus(folder / "valid")), count
-
-
-def _mixture(train: Sequence[Split], counts: Mapping[str, FilterCounts]) -> Mixture:
-    names = {split: split.name.removeprefix("corpora.") for split in train}
-    return Mixture(
-        {name: counts[split.name].kept for split, name in names.items()},
-        {name: split.weight for split, name in names.items()},
-    )
+        return EncodedCorpus(folder / "valid"), count
