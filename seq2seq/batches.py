@@ -10,7 +10,7 @@ share of one list.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
@@ -153,10 +153,12 @@ def new_corpus(path: str | Path) -> Iterator[Callable[[EncodedPairs], None]]:
         yield append
 
 
-def encode_ids(sources: list[list[int]], targets: list[list[int]], vocab_size: int) -> EncodedPairs:
+def encode_ids(
+    sources: Iterable[list[int]], targets: Iterable[list[int]], vocab_size: int
+) -> EncodedPairs:
     """Join pairs of ids without the end symbol, which is added here."""
-    sequences = [ids for pair in zip(sources, targets, strict=True) for ids in pair]
-    lengths = np.array([len(ids) + 1 for ids in sequences], dtype=np.int64)
+    sequences = list(chain.from_iterable(zip(sources, targets, strict=True)))
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64) + 1
     ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
     dtype = _DTYPES[2 if vocab_size <= 1 << 16 else 4]
     return np.fromiter(ended, dtype=dtype, count=int(lengths.sum())), lengths
@@ -340,7 +342,7 @@ class Batching:
         count = np.arange(1, len(source) + 1)
         fits = np.maximum.accumulate(source) * count <= self.source_tokens
         fits &= np.maximum.accumulate(target) * count <= self.target_tokens
-        return len(count) if fits.all() else int(fits.argmin())
+        return int(fits.sum())  # the first ones: what is padded grows with their number
 
 
 def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, int]) -> list[Rows]:

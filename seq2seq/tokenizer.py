@@ -66,7 +66,7 @@ def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
     _check_sizes(model_bytes)
     processor = SentencePieceProcessor(model_proto=model_bytes)
     # A piece that is not UTF-8 is an error here rather than in a translation.
-    written = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    written = processor.id_to_piece(list(range(processor.get_piece_size())))
     if max(map(len, [*written, processor.decode([processor.unk_id()])])) > MAX_PIECE:
         raise ValueError(f"it has a piece of more than {MAX_PIECE:,} characters")
     return processor
@@ -263,7 +263,7 @@ class Tokenizer:
                 raise ValueError(f"its piece {token_id} is not the control symbol {piece}")
         self.vocab_size: int = processor.get_piece_size()
         self.source_vocab_size = self.vocab_size
-        self._pieces = [processor.id_to_piece(token_id) for token_id in range(self.vocab_size)]
+        self._pieces: list[str] = processor.id_to_piece(list(range(self.vocab_size)))
         self.controls: Mapping[str, int] = {
             piece: token_id
             for token_id, piece in enumerate(self._pieces)

@@ -153,25 +153,29 @@ class DataConfig:
         for name, corpus in self.corpora.items():
             weight = f"data.corpora.{name}.weight"
             check_number(weight, corpus.weight, above=0, at_most=_MAX_WEIGHT)
-            if corpus.tag is not None:
-                with prefix_errors(f"data.corpora.{name}.tag"):
-                    check_tag(corpus.tag)
+            reserved, tag = CONTROL_PIECES.values(), corpus.tag
+            if tag is not None and (not _TAG.fullmatch(tag) or tag in reserved):
+                raise UsageError(
+                    f"data.corpora.{name}.tag: {tag!r} is not a tag: use a word such as <bt>, other"
+                    f" than {', '.join(reserved)}"
+                )
         self._check_languages()
 
     def _check_languages(self) -> None:
         """Check that all splits that a model sees have a target language, or none."""
-        names = [*self.training_names(), *self.validation_names()]
-        codes = {name: self.split_config(name).target_language for name in names}
-        for name, code in codes.items():
-            if code is not None:
+        named, missing = [], []
+        for name in (*self.training_names(), *self.validation_names()):
+            code = self.split_config(name).target_language
+            if code is None:
+                missing.append(name)
+            else:
+                named.append(name)
                 with prefix_errors(f"data.{name}.target_language"):
                     language_piece(code)
-        named = [name for name, code in codes.items() if code is not None]
-        if named and len(named) < len(codes):
-            missing = next(name for name, code in codes.items() if code is None)
+        if named and missing:
             raise UsageError(
-                f"data.{missing}: has no target_language, but data.{named[0]} has: give"
-                f" data.{missing}.target_language"
+                f"data.{missing[0]}: has no target_language, but data.{named[0]} has: give"
+                f" data.{missing[0]}.target_language"
             )
 
     def training_names(self) -> list[str]:
@@ -186,10 +190,8 @@ class DataConfig:
     def split_config(self, name: str) -> SplitConfig:
         """Return the configuration of a split, named by its key: `train` or `corpora.web`."""
         section, _, member = name.partition(".")
-        member_or_split: SplitConfig | Mapping[str, SplitConfig] = getattr(self, section)
-        return (
-            member_or_split if isinstance(member_or_split, SplitConfig) else member_or_split[member]
-        )
+        found = getattr(self, section)
+        return found[member] if member else found
 
 
 @contextmanager
@@ -199,13 +201,6 @@ def prefix_errors(key: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise type(error)(f"{key}: {error}") from None
-
-
-def check_tag(tag: str) -> None:
-    """Check that a tag is a word in angle brackets, and not another control symbol."""
-    if not _TAG.fullmatch(tag) or tag in CONTROL_PIECES.values():
-        reserved = ", ".join(CONTROL_PIECES.values())
-        raise UsageError(f"{tag!r} is not a tag: use a word such as <bt>, other than {reserved}")
 
 
 # The splits of a corpus: pairs of sentences, streamed.
@@ -296,10 +291,9 @@ class Split:
 
     def remarks(self) -> list[str]:
         """Say what in the file is not read as it stands there."""
-        remarks = (
-            [f"{self}:1: a header, left out: {self.form.header!r}"] if self.form.header else []
-        )
-        return remarks + [f"{self}: quoted as by a spreadsheet, and read so"] * self.form.is_quoted
+        header = f"{self}:1: a header, left out: {self.form.header!r}"
+        quoted = f"{self}: quoted as by a spreadsheet, and read so"
+        return [header] * bool(self.form.header) + [quoted] * self.form.is_quoted
 
     def files(self) -> dict[str, str]:
         """Return the files or URLs by their keys or names.
@@ -309,10 +303,11 @@ class Split:
         self._check()
         if self.is_dataset:
             return self._dataset.files()
-        paths = {key: getattr(self._config, key) for key in ("pairs", "source", "target")}
-        files = {key: os.path.expanduser(path) for key, path in paths.items() if path}
-        for file in files.values():
-            _check_rereadable(file)
+        files = {}
+        for key in ("pairs", "source", "target"):
+            if path := getattr(self._config, key):
+                files[key] = os.path.expanduser(path)
+                _check_rereadable(files[key])
         return files
 
     @cached_property
@@ -348,15 +343,10 @@ class Split:
         """Check that the configuration says in exactly one way where the text is."""
         text, key = self._config, f"data.{self.name}"
         if not text.is_configured and not self._cut:
-            raise UserError(
-                f"{key}: not set; give {key}.source=FILE {key}.target=FILE, or {key}.pairs=FILE"
-                + (f", or {key}.split=NAME" if self._dataset.name else "")
-                + (
-                    f", or {key}_from_train=NUMBER to cut it from train"
-                    if self.name == "valid"
-                    else ""
-                )
-            )
+            ways = [f"{key}.source=FILE {key}.target=FILE", f"{key}.pairs=FILE"]
+            ways += [f"{key}.split=NAME"] * bool(self._dataset.name)
+            ways += [f"{key}_from_train=NUMBER to cut it from train"] * (self.name == "valid")
+            raise UserError(f"{key}: not set; give {', or '.join(ways)}")
         if bool(text.source) != bool(text.target):
             side, missing = ("source", "target") if text.source else ("target", "source")
             raise UserError(f"{key}: has a {side} but no {missing}; give {key}.{missing}=FILE")
@@ -433,11 +423,19 @@ class _DatasetSplit:
 
     def pairs(self, languages: tuple[str, str]) -> Iterator[SentencePair]:
         number = 0
-        for columns in self._chunks():
-            for values in zip(*columns.values(), strict=True):
-                number += 1
-                row = dict(zip(columns, values, strict=True))
-                yield pair_of(row, languages, self.row_name(number))
+        try:
+            for columns in self._rows().iter(batch_size=_CHUNK_ROWS):
+                for values in zip(*columns.values(), strict=True):
+                    number += 1
+                    row = dict(zip(columns, values, strict=True))
+                    yield pair_of(row, languages, self.row_name(number))
+        except UserError:
+            raise
+        except Exception as error:  # the library's errors share no class
+            raise UserError(
+                f"dataset {self.name}, split {self.split}: can't be read: {reason_of(error)};"
+                " repair the file, or give other files instead (data=files)"
+            ) from error
 
     def files(self) -> dict[str, str]:
         """The files of a local folder, by their names in it."""
@@ -466,17 +464,6 @@ class _DatasetSplit:
         if folder.is_absolute() or name.startswith((".", "~")):
             raise UserError(f"data.dataset={name}: no such folder")
         return None
-
-    def _chunks(self) -> Iterator[dict[str, list[Any]]]:
-        """Yield the columns of some rows at a time."""
-        rows = self._rows()
-        try:
-            yield from rows.iter(batch_size=_CHUNK_ROWS)
-        except Exception as error:  # the library's errors share no class
-            raise UserError(
-                f"dataset {self.name}, split {self.split}: can't be read: {reason_of(error)};"
-                " repair the file, or give other files instead (data=files)"
-            ) from error
 
     def _rows(self) -> Any:
         """Open the split, memory-mapped or streamed."""

@@ -79,14 +79,12 @@ class Encoder:
         if self.controls:
             sources = [self.controls + source for source in sources]
         vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
-        ids = encode_ids(
-            list(compress(sources, passes)), list(compress(targets, passes)), vocab_size
-        )
-        text = b""
+        ids = encode_ids(compress(sources, passes), compress(targets, passes), vocab_size)
+        text = ""
         if self.keeps_text:
             pairs = compress(zip(*chunk, strict=True), passes)
-            text = b"".join(json.dumps(pair).encode() + b"\n" for pair in pairs)
-        return ids, text, findings
+            text = "\n".join([*map(json.dumps, pairs), ""])
+        return ids, text.encode(), findings
 
 
 def encode(
@@ -259,20 +257,20 @@ class SampledCorpus(EncodedCorpus):
         """See `EncodedCorpus.lengths`."""
         if rows is None:
             return self.corpus.lengths()
-        source, target = zip(
-            *(c.lengths(rows_of_epoch) for c, rows_of_epoch in self._by_epoch(rows)), strict=True
-        )
-        return np.concatenate(source), np.concatenate(target)
+        lengths = (corpus.lengths(own_rows) for corpus, own_rows in self._by_epoch(rows))
+        source, target = map(np.concatenate, zip(*lengths, strict=True))
+        return source, target
 
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `EncodedCorpus.padded`; all rows are of one epoch."""
-        ((corpus, rows_of_epoch),) = self._by_epoch(rows)
-        return corpus.padded(rows_of_epoch)
+        ((corpus, own_rows),) = self._by_epoch(rows)
+        return corpus.padded(own_rows)
 
     def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
         """See `EncodedCorpus.tokens`."""
-        tokens = [corpus.tokens(rows_of_epoch) for corpus, rows_of_epoch in self._by_epoch(rows)]
-        return _joined([source for source, _ in tokens]), _joined([target for _, target in tokens])
+        tokens = (corpus.tokens(own_rows) for corpus, own_rows in self._by_epoch(rows))
+        source, target = map(_joined, zip(*tokens, strict=True))
+        return source, target
 
     def _by_epoch(self, rows: Rows) -> list[tuple[EncodedCorpus, Rows]]:
         """Divide rows where the next epoch begins: the pairs of each, and their rows in them."""
@@ -282,10 +280,7 @@ class SampledCorpus(EncodedCorpus):
 
     def _encode(self, path: Path, epoch: int) -> None:
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
-        with (
-            open(self.text, "rb") as text,
-            new_corpus(path) as append,
-        ):
+        with open(self.text, "rb") as text, new_corpus(path) as append:
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
             with closing(map_in_processes(sample, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
                 for pairs in encoded:
@@ -294,7 +289,7 @@ class SampledCorpus(EncodedCorpus):
                     append(pairs)
 
 
-def _joined(tokens: list[Tokens]) -> Tokens:
+def _joined(tokens: Iterable[Tokens]) -> Tokens:
     ids, lengths = zip(*tokens, strict=True)
     return np.concatenate(ids), np.concatenate(lengths)
 

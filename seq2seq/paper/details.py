@@ -5,8 +5,9 @@ at publication, in June 2017. `FIDELITY.md` names the test of each detail. Here 
 compared with the paper's settings.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 
 from tabulate import tabulate
 
@@ -184,14 +185,12 @@ def compare(config: Config, *, model_alone: bool = False) -> list[Row]:
 def as_text(rows: Sequence[Row]) -> str:
     """Format rows as a table of at most 100 columns, and count the verdicts."""
     table = tabulate(
-        [(row.number, row.detail, row.form, row.here, row.verdict) for row in rows],
+        map(astuple, rows),
         ("#", "detail", "the paper", "here", "verdict"),
         tablefmt="simple",
         disable_numparse=True,
         maxcolwidths=[2, 22, 28, 22, 13],
     )
-    verdicts = [row.verdict for row in rows]
-    counts = [
-        f"{verdicts.count(v)} {v.replace('differs', 'differ')}" for v in dict.fromkeys(verdicts)
-    ]
-    return f"{table}\n\n{len(rows)} details: {', '.join(counts)}"
+    verdicts = Counter(row.verdict.replace("differs", "differ") for row in rows)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    return f"{table}\n\n{len(rows)} details: {counts}"
