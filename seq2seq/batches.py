@@ -42,10 +42,6 @@ Tokens: TypeAlias = tuple[TokenIds, Lengths]
 OrderOnce: TypeAlias = Callable[[Callable[[], list[Rows]]], list[Rows]]
 """Returns what the function returns, which one process of a machine calls for all of them."""
 
-
-# Pairs of token ids.
-
-
 _ENDS = ".ends"
 _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
 
@@ -162,9 +158,6 @@ def encode_ids(
     ended = chain.from_iterable(chain(ids, (END_ID,)) for ids in sequences)
     dtype = _DTYPES[2 if vocab_size <= 1 << 16 else 4]
     return np.fromiter(ended, dtype=dtype, count=int(lengths.sum())), lengths
-
-
-# Batches of them.
 
 
 # Before sorting, each length is stretched by a random share of up to this. So different pairs share

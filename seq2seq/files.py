@@ -49,17 +49,12 @@ def check_replaceable(folder: Path) -> None:
 
 
 @contextmanager
-def new_folder(
-    folder: Path, replaces: Callable[[Path], bool | None] = check_replaceable
-) -> Iterator[Path]:
+def new_folder(folder: Path) -> Iterator[Path]:
     """Fill a folder that gets its name when the block ends without an error.
 
     A reader of `folder` never sees a part of it. While a folder is replaced there is a moment with
     neither; if the process dies then, `present_name` finds the earlier one and `remove_leftovers`
     puts it back.
-
-    If something is there in the end, `replaces` is called with it: it is kept, and the new folder
-    dropped, if that is False.
     """
     folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
     with _locked(folder.parent):
@@ -73,7 +68,7 @@ def new_folder(
         for path in (*new.rglob("*"), new):
             _flush(path)
         with _locked(folder.parent):
-            _publish(new, folder, replaces)
+            _publish(new, folder)
         _flush(folder.parent)
     finally:
         _remove(new)
@@ -232,13 +227,12 @@ def _remove_leftovers(paths: Iterable[Path]) -> None:
             _remove(path)
 
 
-def _publish(new: Path, folder: Path, replaces: Callable[[Path], bool | None]) -> None:
+def _publish(new: Path, folder: Path) -> None:
     """Give a new folder its name where the parent is locked; what it replaces is removed last."""
     old = new.with_suffix(".old")
     try:
+        check_replaceable(folder)
         if os.path.lexists(folder):
-            if replaces(folder) is False:
-                return
             folder.rename(old)
         new.rename(folder)
     finally:

@@ -125,9 +125,6 @@ class _NothingDrawn(TorchFunctionMode):
 _MAX_BEAM_SIZE = 100  # a folder must not make a search take gigabytes
 
 
-# With its tokenizer and languages.
-
-
 @dataclass(frozen=True)
 class TunedSearch:
     """The beam size and the length penalty that scored best on the validation set."""
@@ -162,9 +159,6 @@ def translate_command(model: str, target_languages: Sequence[str]) -> str:
     if len(target_languages) > 1:
         words += ["--to", target_languages[0]]
     return f"{shlex.join(words)} < input > output"
-
-
-# On disk.
 
 
 FORMAT = 2

@@ -164,9 +164,6 @@ def without_lone_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-# The vocabulary of this project's models.
-
-
 PADDING_ID = 0
 UNKNOWN_ID = 1
 START_ID = 2

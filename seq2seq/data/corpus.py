@@ -203,9 +203,6 @@ def prefix_errors(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}") from None
 
 
-# The splits of a corpus: pairs of sentences, streamed.
-
-
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
 _HUB_SECONDS = 10

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import chain, compress, count, islice, takewhile
 from pathlib import Path
@@ -127,9 +127,6 @@ def filter_lengths(
     return passes.tolist(), counts
 
 
-# In processes.
-
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -194,9 +191,6 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-# With BPE-dropout.
-
-
 _CHUNK_PAIRS = 10_000
 _EPOCHS = 3  # that a sampled corpus keeps
 
@@ -205,6 +199,7 @@ ShareFile: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManag
 All processes call it in the same order."""
 
 
+@dataclass(eq=False)
 class SampledCorpus(EncodedCorpus):
     """The pairs of a corpus, encoded again for each epoch as a function of (seed, epoch).
 
@@ -217,25 +212,18 @@ class SampledCorpus(EncodedCorpus):
     longest of all pairs: batches of any epoch fit into memory as those of the first do.
     """
 
-    def __init__(
-        self,
-        corpus: EncodedCorpus,
-        text: Path,
-        tokenizer: Tokenizer,
-        *,
-        rate: float,
-        seed: int,
-        share: ShareFile = temporary_file,
-    ) -> None:
-        self.corpus = corpus
-        self.text = text
-        self.tokenizer = tokenizer
-        self.rate = rate
-        self.seed = seed
-        self.share = share
-        self.longest, self.total = corpus.longest, corpus.total
-        self.closed = False
-        self.newest = [(-1, corpus)] * _EPOCHS
+    corpus: EncodedCorpus
+    text: Path
+    tokenizer: Tokenizer
+    _: KW_ONLY
+    rate: float
+    seed: int
+    share: ShareFile = temporary_file
+    closed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.longest, self.total = self.corpus.longest, self.corpus.total
+        self.newest = [(-1, self.corpus)] * _EPOCHS
         """The newest epochs, by their numbers modulo `_EPOCHS`: number and pairs."""
 
     def __len__(self) -> int:

@@ -105,9 +105,6 @@ def is_header(line: str) -> bool:
     )
 
 
-# Pairs of sentences: .tsv, .jsonl and .tmx.
-
-
 _BLOCK_BYTES = 1 << 16
 _MAX_UNIT_BYTES = 1 << 20
 """The largest unit of a translation memory, which is held in memory, all languages together."""
@@ -303,9 +300,6 @@ def _normalized_code(language: str) -> str:
 
 HeldOut: TypeAlias = dict[bytes, tuple[int, SentencePair]]
 """Pairs with their numbers in the training text, by digests of their sources."""
-
-
-# Validation pairs that are cut from the training text, by hashes of their sources.
 
 
 def hold_out(train: Iterable[SentencePair], number: int) -> HeldOut:

@@ -30,7 +30,7 @@ from seq2seq.data.corpus import (
 )
 from seq2seq.data.encoding import Encoder, Log, encode
 from seq2seq.errors import UserError
-from seq2seq.files import new_folder, temporary_folder
+from seq2seq.files import new_folder, remove_folder, temporary_folder
 from seq2seq.text import SentencePair, is_url
 from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer, language_piece
 
@@ -221,10 +221,10 @@ class _CachedCorpus:
             return None
 
     def _build(self) -> None:
-        """Make the folder, unless another process has made a valid one in the meantime."""
         if self.folder.exists():
             self.log(f"data: {self.folder} is corrupt, or of another version, and is rebuilt")
-        with new_folder(self.folder, replaces=lambda _: self._open() is None) as temporary:
+            remove_folder(self.folder)
+        with new_folder(self.folder) as temporary:
             report = self._fill(temporary)
             # The folder is named by the text as it was before.
             if self._file_states() != self.states:

@@ -16,7 +16,6 @@ from seq2seq.errors import UserError
 from seq2seq.files import (
     MANIFEST,
     check_replaceable,
-    new_folder,
     output_file,
     read_folder,
     remove_leftovers,
@@ -300,20 +299,6 @@ def test_concurrent_writers_leave_one_whole_folder_or_file(tmp_path: Path) -> No
     content = (tmp_path / "file").read_bytes()
     assert content == content[:2] * 1000
     assert names(tmp_path) == ["file", "model"]
-
-
-def test_a_sound_folder_of_another_process_is_kept_if_asked(tmp_path: Path) -> None:
-    folder = tmp_path / "corpus"
-    with new_folder(folder, replaces=lambda there: (there / "sound").exists()) as fresh:
-        (fresh / "ours").touch()
-        folder.mkdir()
-        (folder / "theirs").touch()
-    assert names(folder) == ["theirs"]
-    (folder / "sound").touch()
-    with new_folder(folder, replaces=lambda there: (there / "sound").exists()) as fresh:
-        (fresh / "ours").touch()
-    assert names(folder) == ["ours"]
-    assert names(tmp_path) == ["corpus"]
 
 
 def test_the_file_that_a_link_names_is_replaced(tmp_path: Path) -> None:
