@@ -1,6 +1,7 @@
 """Several training corpora: what is encoded of each, in which share, and with what before it."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, SplitConfig
 from seq2seq.data.preparation import PreparedData, prepare
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UserError
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.update import TrainingConfig
 from tests.toy import reversing, two_files
@@ -126,10 +127,7 @@ def test_rows_are_read_by_the_target_language_of_their_corpus(
 
 
 def test_a_given_vocabulary_marks_every_source_and_must_have_its_marks(
-    plain: DataConfig,
-    corpus: Callable[..., CorpusConfig],
-    sentences: list[str],
-    tmp_path: Path,
+    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
 ) -> None:
     def given(*controls: str) -> Tokenizer:
         return Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=controls)
@@ -159,8 +157,6 @@ def test_a_given_vocabulary_marks_every_source_and_must_have_its_marks(
         (["data.corpora.train.source=a"], "choose a name of letters"),
     ],
 )
-def test_a_wrong_override_is_refused_in_one_line(words: list[str], message: str) -> None:
-    with pytest.raises((UsageError, UserError)) as error:
+def test_a_wrong_override_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
         compose_config(["data=everyday", *words])
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)

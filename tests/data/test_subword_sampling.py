@@ -2,9 +2,12 @@
 
 import json
 import math
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from seq2seq.data.encoding import SampledCorpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 
+MakeSampled: TypeAlias = Callable[..., SampledCorpus]
 RATE = 0.3
 LINES = [f"a man sees {n} houses and {n * n} old friends" for n in range(100)]
 PLAIN = Tokenizer.train(LINES, TokenizerConfig(vocab_size=60))
@@ -28,23 +32,24 @@ def texts(sentences: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def text_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "train.jsonl"
-    path.write_text("".join(json.dumps([text, text[::-1]]) + "\n" for text in texts))
-    return path
+def sampled(
+    texts: list[str], tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> MakeSampled:
+    folder = tmp_path_factory.mktemp("corpus")
+    return partial(new_sampled, folder, tokenizer, texts, [text[::-1] for text in texts])
 
 
-@pytest.fixture(scope="module")
-def corpus(texts: list[str], tokenizer: Tokenizer, text_file: Path) -> EncodedCorpus:
-    path = text_file.with_name("train.ids")
-    sides = (tokenizer.encode(side) for side in (texts, [text[::-1] for text in texts]))
-    with new_corpus(path) as write:
-        write(encode_ids(*sides, tokenizer.vocab_size))
-    return EncodedCorpus(path)
-
-
-def sampled(corpus: EncodedCorpus, text: Path, tokenizer: Tokenizer, seed: int = 1):
-    return SampledCorpus(corpus, text, tokenizer, rate=RATE, seed=seed)
+def new_sampled(
+    folder: Path, tokenizer: Tokenizer, *sides: list[str], before: tuple = (), seed: int = 1
+) -> SampledCorpus:
+    """A corpus whose sources begin with the control symbols `before`."""
+    rows = zip(*sides, strict=True)
+    (folder / "text").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources, targets = map(tokenizer.encode, sides)
+    with new_corpus(folder / "ids") as write:
+        write(encode_ids([[*before, *ids] for ids in sources], targets, tokenizer.vocab_size))
+    corpus = EncodedCorpus(folder / "ids")
+    return SampledCorpus(corpus, folder / "text", tokenizer, rate=RATE, seed=seed)
 
 
 def ids_of(corpus: SampledCorpus, epoch: int) -> list[tuple[list[int], list[int]]]:
@@ -101,9 +106,9 @@ def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
 
 
 def test_each_epoch_spells_the_same_pairs_again(
-    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer, texts: list[str]
+    sampled: MakeSampled, tokenizer: Tokenizer, texts: list[str]
 ) -> None:
-    found = sampled(corpus, text_file, tokenizer)
+    found = sampled()
     epochs = [ids_of(found, epoch) for epoch in range(3)]
     for pairs in epochs:
         for side, expected in enumerate((texts, [text[::-1] for text in texts])):
@@ -111,39 +116,31 @@ def test_each_epoch_spells_the_same_pairs_again(
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
 
 
-def test_an_epoch_is_a_function_of_seed_and_epoch(
-    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
-) -> None:
-    first, again = (sampled(corpus, text_file, tokenizer) for _ in range(2))
+def test_an_epoch_is_a_function_of_seed_and_epoch(sampled: MakeSampled) -> None:
+    first, again = sampled(), sampled()
     in_order = [ids_of(first, epoch) for epoch in range(3)]
     assert [ids_of(again, epoch) for epoch in (2, 0, 1)] == [in_order[i] for i in (2, 0, 1)]
-    assert ids_of(sampled(corpus, text_file, tokenizer, seed=2), 0) != in_order[0]
+    assert ids_of(sampled(seed=2), 0) != in_order[0]
 
 
 @pytest.mark.integration
 def test_processes_encode_what_one_does_and_a_machine_once(
-    corpus: EncodedCorpus,
-    text_file: Path,
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    sampled: MakeSampled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the first process writes is what another one opens."""
     monkeypatch.setattr("seq2seq.data.encoding._CHUNK_PAIRS", 8)
-    alone = ids_of(sampled(corpus, text_file, tokenizer), 2)
+    alone = ids_of(sampled(), 2)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
     monkeypatch.setattr("seq2seq.data.encoding._FEW_ITEMS", 1)
-    first, second = (sampled(corpus, text_file, tokenizer) for _ in range(2))
+    first, second = sampled(), sampled()
     path = tmp_path / "shared"
     first.share = lambda write: nullcontext(write(path) or path)
     second.share = lambda write: nullcontext(path)
     assert ids_of(first, 2) == ids_of(second, 2) == alone
 
 
-def test_a_corpus_that_is_closed_encodes_no_more(
-    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
-) -> None:
-    found = sampled(corpus, text_file, tokenizer)
+def test_a_corpus_that_is_closed_encodes_no_more(sampled: MakeSampled) -> None:
+    found = sampled()
     found.close()
     with pytest.raises(CancelledError):
         found.first_row(0)
@@ -152,21 +149,16 @@ def test_a_corpus_that_is_closed_encodes_no_more(
 def test_control_symbols_stay_before_the_sources(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(LINES, TokenizerConfig(vocab_size=60), print, ["<tag>"])
     control = tokenizer.controls["<tag>"]
-    text, path = tmp_path / "text", tmp_path / "corpus"
-    text.write_text("".join(json.dumps([line, line]) + "\n" for line in LINES))
-    plain = tokenizer.encode(LINES)
-    with new_corpus(path) as write:
-        write(encode_ids([[control, *ids] for ids in plain], plain, tokenizer.vocab_size))
-    for source, target in ids_of(sampled(EncodedCorpus(path), text, tokenizer), 0):
+    for source, target in ids_of(
+        new_sampled(tmp_path, tokenizer, LINES, LINES, before=(control,)), 0
+    ):
         assert source[0] == control
         assert control not in source[1:] + target
 
 
-def test_no_side_is_longer_than_the_longest(
-    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer
-) -> None:
-    found = sampled(corpus, text_file, tokenizer)
-    pairs = ids_of(found, 0)
+def test_no_side_is_longer_than_the_longest(sampled: MakeSampled) -> None:
+    found = sampled()
+    corpus, pairs = found.corpus, ids_of(found, 0)
     for side, longest in enumerate(corpus.longest):
         assert max(len(pair[side]) for pair in pairs) < longest
     # The longest pair of all keeps its pieces.
@@ -177,9 +169,9 @@ def test_no_side_is_longer_than_the_longest(
 
 
 def test_a_step_over_the_end_of_an_epoch_has_the_pairs_of_both(
-    corpus: EncodedCorpus, text_file: Path, tokenizer: Tokenizer, texts: list[str]
+    sampled: MakeSampled, texts: list[str]
 ) -> None:
-    found = sampled(corpus, text_file, tokenizer)
+    found = sampled()
     batching = Batching(found, source_tokens=200, target_tokens=200, seed=1)
     before, after = batching.epoch(4), batching.epoch(5)
     expected = {epoch: ids_of(found, epoch) for epoch in (4, 5)}

@@ -60,11 +60,11 @@ def test_a_code_may_be_written_with_an_underscore(tmp_path: Path) -> None:
 
 def test_formatting_codes_are_skipped_and_a_text_is_one_line(tmp_path: Path) -> None:
     text = (
-        'A <bpt i="1">&lt;b&gt;<sub>x</sub></bpt>small<ept i="1">&lt;/b&gt;</ept>\n  <hi>dog</hi>'
+        "A <bpt i='1'>&lt;b&gt;<sub>x</sub></bpt>small<ept i='1'>&lt;/b&gt;</ept>\n <hi>dog</hi>"
     )
     other = "A <!-- no -->small<?no?> <![CDATA[<dog>]]>"
-    assert read(tmp_path, memory(unit(en=text, de="&amp; &#228;"))) == [("A small dog", "& ä")]
-    assert read(tmp_path, memory(unit(en=other, de="x"))) == [("A small <dog>", "x")]
+    units = memory(unit(en=text, de="&amp; &#228;"), unit(en=other, de="x"))
+    assert read(tmp_path, units) == [("A small dog", "& ä"), ("A small <dog>", "x")]
 
 
 def test_other_encodings_and_a_plain_doctype_are_read(tmp_path: Path) -> None:
@@ -93,13 +93,11 @@ BOMB = "<!DOCTYPE tmx [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
         (memory(unit(en="x" * 2_000_000)), "more than 1,048,576 bytes"),
     ],
 )  # fmt: skip
-def test_what_is_no_translation_memory_is_refused_in_one_line(
+def test_what_is_no_translation_memory_is_refused(
     tmp_path: Path, content: str | bytes, message: str
 ) -> None:
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=f"^{tmp_path / 'memory.tmx'}.*{message}"):
         read(tmp_path, content)
-    assert str(error.value).startswith(str(tmp_path / "memory.tmx"))
-    assert "\n" not in str(error.value)
 
 
 def test_a_pair_of_a_memory_is_named_by_its_unit() -> None:
