@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ EN_DE = DataConfig(source_language="en", target_language="de")
 def of_files(folder: Path, source: bytes, target: bytes) -> DataConfig:
     (folder / "text.en").write_bytes(source)
     (folder / "text.de").write_bytes(target)
-    place = SplitConfig(source=str(folder / "text.en"), target=str(folder / "text.de"))
-    return replace(EN_DE, train=place)
+    return training_on(source=str(folder / "text.en"), target=str(folder / "text.de"))
+
+
+def training_on(**place: str | None) -> DataConfig:
+    return replace(EN_DE, train=SplitConfig(**place))
 
 
 def of_pairs(path: Path, text: str) -> DataConfig:
     path.write_text(text, encoding="utf-8", newline="")
-    return replace(EN_DE, train=SplitConfig(pairs=str(path)))
+    return training_on(pairs=str(path))
 
 
 def read(config: DataConfig) -> list[SentencePair]:
@@ -50,13 +54,14 @@ text = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t\0\ufeff")
 def test_the_same_pairs_from_files_tsv_and_json_lines(
     tmp_path: Path, pairs: list[tuple[str, str]]
 ) -> None:
-    source = "".join(f"{source}\n" for source, _ in pairs).encode()
-    target = "".join(f"{target}\n" for _, target in pairs).encode()
-    # An unpaired quotation mark, else a few fields may be quoted as by a spreadsheet.
-    tsv = "".join(f"{source}\t{target}\n" for source, target in [*pairs, ('"', "5")])
-    rows = [{"de": target, "en": source} for source, target in pairs]
-    jsonl = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    assert read(of_files(tmp_path, source, target)) == pairs
+    sources = targets = tsv = jsonl = ""
+    for source, target in pairs:
+        sources += f"{source}\n"
+        targets += f"{target}\n"
+        tsv += f"{source}\t{target}\n"
+        jsonl += json.dumps({"de": target, "en": source}, ensure_ascii=False) + "\n"
+    tsv += '"\t5\n'  # an unpaired mark, else a few fields may be quoted as by a spreadsheet
+    assert read(of_files(tmp_path, sources.encode(), targets.encode())) == pairs
     assert read(of_pairs(tmp_path / "text.tsv", tsv)) == [*pairs, ('"', "5")]
     assert read(of_pairs(tmp_path / "text.jsonl", jsonl)) == pairs
 
@@ -212,25 +217,23 @@ def test_a_bad_json_line_is_named(tmp_path: Path, line: str, says: str) -> None:
 def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert "data.train.source=FILE data.train.target=FILE" in refusal(EN_DE)
     assert "data.train.split=NAME" in refusal(replace(EN_DE, dataset="name"))
-    both = of_files(tmp_path, b"a\n", b"b\n")
-    source = both.train.source
-    assert "data.train.target=FILE" in refusal(replace(EN_DE, train=SplitConfig(source=source)))
-    assert "same file" in refusal(replace(EN_DE, train=SplitConfig(source=source, target=source)))
+    source = of_files(tmp_path, b"a\n", b"b\n").train.source
+    assert "data.train.target=FILE" in refusal(training_on(source=source))
+    assert "same file" in refusal(training_on(source=source, target=source))
     absent = str(tmp_path / "absent")
-    assert f"{absent}: no such file" in refusal(
-        replace(EN_DE, train=SplitConfig(source=source, target=absent))
-    )
-    assert ".tsv (a tab in each line)" in refusal(replace(EN_DE, train=SplitConfig(pairs=source)))
+    assert f"{absent}: no such file" in refusal(training_on(source=source, target=absent))
+    assert ".tsv (a tab in each line)" in refusal(training_on(pairs=source))
 
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
+    def fingerprint(folder: Path, source: bytes, target: bytes) -> str:
+        return Split(of_files(folder, source, target), "train").fingerprint
+
     (tmp_path / "copy").mkdir()
-    original = of_files(tmp_path, b"a\n", b"b\n")
-    copy = of_files(tmp_path / "copy", b"a\n", b"b\n")
-    assert Split(original, "train").fingerprint == Split(copy, "train").fingerprint
-    for source, target in ((b"a\n", b"c\n"), (b"b\n", b"a\n"), (b"a\nb\n", b"")):
-        other = of_files(tmp_path / "copy", source, target)
-        assert Split(original, "train").fingerprint != Split(other, "train").fingerprint
+    original = fingerprint(tmp_path, b"a\n", b"b\n")
+    assert original == fingerprint(tmp_path / "copy", b"a\n", b"b\n")
+    for texts in ((b"a\n", b"c\n"), (b"b\n", b"a\n"), (b"a\nb\n", b"")):
+        assert original != fingerprint(tmp_path, *texts)
 
 
 def test_a_split_at_a_url_is_that_of_the_same_files(tmp_path: Path) -> None:
@@ -239,7 +242,7 @@ def test_a_split_at_a_url_is_that_of_the_same_files(tmp_path: Path) -> None:
     for side, url in urls.items():
         with fsspec.open(url, "wb") as file:
             file.write(Path(local.files()[side]).read_bytes())
-    remote = Split(replace(EN_DE, train=SplitConfig(**urls)), "train")
+    remote = Split(training_on(**urls), "train")
     assert list(remote.pairs()) == list(local.pairs()) == [("a", "b")]
     assert (remote.files(), remote.sums) == (urls, local.sums)
     assert remote.fingerprint == local.fingerprint
@@ -251,12 +254,8 @@ def test_a_split_at_a_url_is_that_of_the_same_files(tmp_path: Path) -> None:
 
 
 def test_a_pinned_dataset_has_a_fingerprint_without_the_network() -> None:
-    config = replace(EN_DE, dataset="some/name", revision="0" * 40)
-    prints = {
-        Split(
-            replace(config, train=SplitConfig(split=split), revision=revision), "train"
-        ).fingerprint
-        for split in ("train", "validation")
-        for revision in ("0" * 40, "1" * 40)
-    }
+    prints = set()
+    for split, digit in product(("train", "validation"), "01"):
+        config = replace(training_on(split=split), dataset="some/name", revision=digit * 40)
+        prints.add(Split(config, "train").fingerprint)
     assert len(prints) == 4

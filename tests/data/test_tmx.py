@@ -59,9 +59,7 @@ def test_a_code_may_be_written_with_an_underscore(tmp_path: Path) -> None:
 
 
 def test_formatting_codes_are_skipped_and_a_text_is_one_line(tmp_path: Path) -> None:
-    text = (
-        "A <bpt i='1'>&lt;b&gt;<sub>x</sub></bpt>small<ept i='1'>&lt;/b&gt;</ept>\n <hi>dog</hi>"
-    )
+    text = "A <bpt i='1'>&lt;b&gt;<sub>x</sub></bpt>small<ept i='1'>&lt;/b&gt;</ept>\n <hi>dog</hi>"
     other = "A <!-- no -->small<?no?> <![CDATA[<dog>]]>"
     units = memory(unit(en=text, de="&amp; &#228;"), unit(en=other, de="x"))
     assert read(tmp_path, units) == [("A small dog", "& ä"), ("A small <dog>", "x")]
