@@ -6,12 +6,13 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from seq2seq.report.significance import Comparison, Resampling, bleu_interval, compare
+from seq2seq.report.significance import Resampling, bleu_interval, compare
 from seq2seq.score import bleu
 
 
@@ -46,20 +47,12 @@ def test_equal_scores_and_single_lines_prove_nothing(resampling: Resampling) -> 
                 assert found.p_value == 1.0
 
 
-def by_name(comparisons: list[Comparison]) -> dict[tuple[str, str], Comparison]:
-    return {(c.system, c.metric): c for c in comparisons}
-
-
 @pytest.mark.parametrize(
     ("resampling", "options", "metrics"),
     [
         # The command fails to write a bootstrap of chrF or TER as JSON.
         ("bootstrap", ["--paired-bs", "--paired-bs-n", "100"], ["BLEU"]),
-        (
-            "randomization",
-            ["--paired-ar", "--paired-ar-n", "100"],
-            ["BLEU", "chrF2", "TER"],
-        ),
+        ("randomization", ["--paired-ar", "--paired-ar-n", "100"], ["BLEU", "chrF2", "TER"]),
     ],
 )
 def test_comparisons_equal_those_of_sacrebleu_s_command(
@@ -69,17 +62,11 @@ def test_comparisons_equal_those_of_sacrebleu_s_command(
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = [sys.executable, "-m", "sacrebleu", "references", "-i", *SYSTEMS, *options]
     command += ["-m", *(name.lower().rstrip("2") for name in metrics), "--format", "json"]
-    output = subprocess.run(
-        command,
-        capture_output=True,
-        check=True,
-        cwd=tmp_path,
-        encoding="utf-8",
-        env={**os.environ, "SACREBLEU_SEED": "7"},
-    ).stdout
+    environment = {**os.environ, "SACREBLEU_SEED": "7"}
+    output = subprocess.run(command, check=True, stdout=PIPE, cwd=tmp_path, env=environment).stdout
     expected = json.loads(output)
-
-    found = by_name(compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=100, seed=7))
+    compared = compare(SYSTEMS, [REFERENCES], resampling=resampling, samples=100, seed=7)
+    found = {(comparison.system, comparison.metric): comparison for comparison in compared}
     assert len(found) == 8
     for row, name in zip(expected[1:], ["worse", "similar"], strict=True):
         for metric in metrics:
@@ -110,8 +97,8 @@ def test_an_interval_is_that_of_resampled_texts() -> None:
     chance, count = random.Random(1), len(references)
     values = []
     for _ in range(150):
-        lines = chance.choices(range(count), k=count)
-        value = bleu([outputs[i] for i in lines], [[references[i] for i in lines]]).value
-        values.append(value)
+        lines = chance.choices(list(zip(outputs, references, strict=True)), k=count)
+        drawn_outputs, drawn_references = zip(*lines, strict=True)
+        values.append(bleu(drawn_outputs, [drawn_references]).value)
     expected = np.percentile(values, [2.5, 97.5])
     assert bleu_interval(outputs, references) == pytest.approx(expected, abs=2)

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -30,6 +32,13 @@ TOKEN = "0123456789abcdef"
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def run(code: str, *, cwd: Path, stdout: BinaryIO) -> None:
+    """Run a program in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, cwd=cwd, stdout=stdout, env=environment, check=True)
 
 
 def test_written_files_are_read(tmp_path: Path) -> None:
@@ -57,13 +66,12 @@ def test_modes_follow_the_umask(tmp_path: Path, mask: int) -> None:
 def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write_folder(folder, FILES)
-    for position in range(0, len(FILES["a"]), 7):
-        for bit in range(8):
-            corrupt = bytearray(FILES["a"])
-            corrupt[position] ^= 1 << bit
-            (folder / "a").write_bytes(corrupt)
-            with pytest.raises(UserError, match="a: corrupt"):
-                read_folder(folder, NAMES)
+    for position, bit in product(range(0, len(FILES["a"]), 7), range(8)):
+        corrupt = bytearray(FILES["a"])
+        corrupt[position] ^= 1 << bit
+        (folder / "a").write_bytes(corrupt)
+        with pytest.raises(UserError, match="a: corrupt"):
+            read_folder(folder, NAMES)
 
 
 def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path: Path) -> None:
@@ -88,9 +96,8 @@ def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path
 def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, manifest: str) -> None:
     write_folder(tmp_path / "model", FILES)
     (tmp_path / "model" / MANIFEST).write_text(manifest)
-    with pytest.raises(UserError, match="corrupt") as error:
+    with pytest.raises(UserError, match="corrupt"):
         read_folder(tmp_path / "model", NAMES)
-    assert "\n" not in str(error.value)
 
 
 def test_a_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:
@@ -98,10 +105,6 @@ def test_a_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path) -> No
     (tmp_path / "model" / "more").write_bytes(b"x")
     with pytest.raises(UserError, match="more: corrupt"):
         read_folder(tmp_path / "model", ("more",))
-
-
-def full_disk(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_folder_that_cannot_be_flushed_is_written(
@@ -148,14 +151,16 @@ def test_everything_is_flushed_before_it_gets_its_name(
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for write in (lambda p: write_folder(p, FILES), lambda p: write_file(p, b"x")):
-        with pytest.raises(UserError, match=r"file/model: can't be written") as error:
+        with pytest.raises(UserError, match=r"file/model: can't be written"):
             write(tmp_path / "file" / "model")
-        assert "\n" not in str(error.value)
 
 
 def test_a_file_is_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def full_disk(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     path = tmp_path / "deep" / "metrics"
     write_file(path, b"old")
     write_file(path, b"new")
@@ -187,14 +192,11 @@ def test_only_an_empty_folder_or_one_of_this_program_is_replaced(
 ) -> None:
     path = tmp_path / "place"
     place(path)
-    before = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
+    before = {item: item.lstat().st_ino for item in tmp_path.rglob("*")}
     for write in (lambda: write_folder(path, FILES), lambda: check_replaceable(path)):
         with pytest.raises(UserError, match=r"place: already exists.*choose another name"):
             write()
-    after = {item: item.lstat() for item in (path, *tmp_path.rglob("*"))}
-    assert {item: status.st_ino for item, status in after.items()} == {
-        item: status.st_ino for item, status in before.items()
-    }
+    assert {item: item.lstat().st_ino for item in tmp_path.rglob("*")} == before
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,12 +273,9 @@ while status:
 @pytest.mark.integration
 def test_a_kill_at_any_moment_leaves_the_folder_of_before_or_the_new_one(tmp_path: Path) -> None:
     """A process is killed before its 1st, 2nd, ... call that opens, renames or removes a file."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", KILLS]
-    run = subprocess.run(
-        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-    )
-    found = run.stdout.splitlines()
+    with (tmp_path / "output").open("wb") as output:
+        run(KILLS, cwd=tmp_path, stdout=output)
+    found = (tmp_path / "output").read_text().splitlines()
     assert {found[0], found[-1]} == {"old old", "new new"}
     assert found == sorted(found, reverse=True)
     assert len(found) > 10
@@ -333,14 +332,7 @@ def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> Non
     )
     with path.open("wb") as redirected:
         before = path.stat().st_ino
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run(
-            [sys.executable, "-c", code],
-            stdout=redirected,
-            cwd=tmp_path,
-            check=True,
-            env=environment,
-        )
+        run(code, cwd=tmp_path, stdout=redirected)
     assert (path.stat().st_ino, path.read_bytes()) == (before, b"text")
 
 

@@ -61,8 +61,7 @@ EXABYTES = b'{"a":{"dtype":"F32","shape":[1000000000,1000000000],"data_offsets":
     ],
     ids=["empty", "text", "a pickle", "a header of exabytes", "nested", "a tensor of exabytes"],
 )
-def test_an_invalid_file_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tensors").write_bytes(content)
-    with pytest.raises(UserError, match="tensors: not a safetensors file") as error:
+    with pytest.raises(UserError, match="tensors: not a safetensors file"):
         read(tmp_path / "tensors")
-    assert "\n" not in str(error.value)

@@ -1,6 +1,7 @@
 """Positions against their formulas, term by term; embeddings against section 3.4."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.transformer import PositionalEncoding, Transformer, sinusoids
 from seq2seq.zoo.variants import concatenated_sinusoids
 from tests.model.paper import concatenated
+from tests.models import perturb
 
 
 @pytest.mark.parametrize("d_model", [2, 6, 512])
@@ -30,14 +32,12 @@ def test_concatenated_sinusoids_are_those_of_tensor2tensor(d_model: int) -> None
     torch.testing.assert_close(concatenated_sinusoids(70, d_model), wanted, check_dtype=False)
 
 
-def embedding_model(d_model: int = 16, **choices: object) -> Transformer:
-    config = TransformerConfig(
-        num_layers=1, d_model=d_model, d_ff=8, num_heads=2, dropout=0.0, **choices
-    )
+def embedding_model(**choices: Any) -> Transformer:
+    sizes = {"num_layers": 1, "d_model": 16, "d_ff": 8, "num_heads": 2, "dropout": 0.0}
+    config = TransformerConfig(**sizes, **choices)
+    torch.manual_seed(1)
     model = make_transformer(config, vocab_size=9).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(1))
+    perturb(model)
     return model
 
 

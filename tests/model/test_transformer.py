@@ -14,7 +14,7 @@ from seq2seq.errors import UserError
 from seq2seq.fast import replace_modules
 from seq2seq.model_folder import make_transformer
 from seq2seq.sizes import Activation, Positions, Start, TransformerConfig
-from seq2seq.transformer import MultiHeadAttention, Transformer
+from seq2seq.transformer import Transformer
 from tests.model.paper import Paper
 from tests.models import ALL_MODERN, MODERN
 
@@ -115,19 +115,15 @@ def test_incremental_decoding_equals_all_positions_at_once(
         stepped = decoder.step(torch.tensor([row[-1] for row in rows]), cache)
         whole = model(sources.repeat_interleave(beam, dim=0), torch.tensor(rows))[:, -1]
         torch.testing.assert_close(stepped, whole, rtol=0, atol=1e-10)
-        parents = [
-            int(sentence * beam + parent)
-            for sentence in range(len(sources))
-            for parent in random.integers(beam, size=beam)
-        ]
+        first_rows = beam * np.arange(len(sources))[:, None]  # of each sentence
+        parents = torch.from_numpy(first_rows + random.integers(beam, size=(len(sources), beam)))
         if length in (7, 20):  # the second, then the first sentence is done
             stay = torch.tensor([0, 2] if length == 7 else [1])
-            sources = sources[stay]
-            parents = [parents[i] for s in stay.tolist() for i in range(s * beam, (s + 1) * beam)]
-            cache.keep(stay, torch.tensor(parents))
+            sources, parents = sources[stay], parents[stay]
+            cache.keep(stay, parents.flatten())
         else:
-            cache.reorder(torch.tensor(parents))
-        rows = [[*rows[parent], int(random.integers(1, 11))] for parent in parents]
+            cache.reorder(parents.flatten())
+        rows = [[*rows[i], int(random.integers(1, 11))] for i in parents.flatten()]
 
 
 def test_the_paper_s_model_has_the_tensors_that_it_always_had(make_model: MakeModel) -> None:
@@ -152,16 +148,17 @@ def assert_glorot(matrix: Tensor, fan_in: int, fan_out: int) -> None:
 
 def test_each_matrix_starts_glorot_uniform() -> None:
     model = fresh()
-    attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    assert len(attentions) == 2 + 2 * 2
-    for attention in attentions:
-        assert_glorot(attention.w_q.weight.detach(), 64, 96)
-        assert_glorot(attention.w_k.weight.detach(), 64, 96)
-        assert_glorot(attention.w_v.weight.detach(), 64, 32)
-        assert_glorot(attention.w_o.weight.detach(), 32, 64)
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        assert_glorot(layer.feed_forward.inner.weight.detach(), 64, 160)
-        assert_glorot(layer.feed_forward.outer.weight.detach(), 160, 64)
+    shapes = {
+        "w_q": (64, 96),
+        "w_k": (64, 96),
+        "w_v": (64, 32),
+        "w_o": (32, 64),
+        "inner": (64, 160),
+        "outer": (160, 64),
+    }
+    for name, matrix in model.named_parameters():
+        if matrix.dim() == 2 and name != "embedding.weight":
+            assert_glorot(matrix.detach(), *shapes[name.split(".")[-2]])
 
 
 def test_embeddings_biases_and_norms_start_as_in_tensor2tensor() -> None:
@@ -205,6 +202,5 @@ def test_with_init_std_every_matrix_starts_normal_and_the_rest_as_without() -> N
     ids=str,
 )
 def test_an_impossible_configuration_is_refused(choices: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint) as error:
+    with pytest.raises(UserError, match=complaint):
         TransformerConfig(**choices)
-    assert "\n" not in str(error.value)

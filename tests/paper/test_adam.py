@@ -17,12 +17,8 @@ V, PAIRS = 60, 40
 
 
 def test_updates_are_adam_s_without_clipping_and_decay(tmp_path: Path) -> None:
-    batching = Batching(
-        encoded_corpus(tmp_path / "train.ids", V, PAIRS),
-        source_tokens=96,
-        target_tokens=96,
-        seed=1,
-    )
+    corpus = encoded_corpus(tmp_path / "train.ids", V, PAIRS)
+    batching = Batching(corpus, source_tokens=96, target_tokens=96, seed=1)
     torch.manual_seed(1)
     config = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
     model = new_transformer(config, V).double()

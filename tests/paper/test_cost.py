@@ -33,23 +33,10 @@ def test_an_impossible_matrix_is_refused_in_one_line(changes: dict[str, Any]) ->
 
 @pytest.mark.parametrize("changes", [{}, {"d_k": 3, "d_v": 5}, {"num_heads": 2, "num_layers": 3}])
 def test_operations_are_those_that_torch_counts(changes: dict[str, Any]) -> None:
-    config = TransformerConfig(
-        **{"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4, **changes}
-    )
-    sentences, source_length, target_length, vocab_size = 3, 7, 5, 50
-    with torch.device("meta"):
-        model = new_transformer(config, vocab_size).eval()
-    model = model.to_empty(device="cpu")
-    source = torch.full((sentences, source_length), 5)
-    target_input = torch.full((sentences, target_length), 6)
+    sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
+    config = TransformerConfig(**(sizes | changes))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(source, target_input)
-    counted = step_flops(
-        config,
-        vocab_size,
-        source_tokens=sentences * source_length,
-        target_tokens=sentences * target_length,
-        source_length=source_length,
-        target_length=target_length,
-    )
+        new_transformer(config, 50)(torch.full((3, 7), 5), torch.full((3, 5), 6))
+    tokens = {"source_tokens": 3 * 7, "target_tokens": 3 * 5}
+    counted = step_flops(config, 50, **tokens, source_length=7, target_length=5)
     assert counted == 3 * counter.get_total_flops()
