@@ -1,7 +1,6 @@
 """Every choice in conf/ composes into a typed configuration, and that into a model."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from typing import cast
@@ -37,8 +36,9 @@ def table_settings(config: TransformerConfig, label_smoothing: float) -> dict[st
 BASE = table_settings(TransformerConfig(), TrainingConfig.label_smoothing)
 
 
-def changed(settings: Mapping[str, Setting], base: Mapping[str, Setting]) -> dict[str, Setting]:
-    return {name: value for name, value in settings.items() if value != base[name]}
+def experiments(group: str) -> list[str]:
+    folder = resource_folder("conf") / "experiment" / group
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 TABLE_3 = {row.name: row for row in ROWS}
@@ -58,8 +58,7 @@ def composed(*overrides: str) -> Config:
 
 
 @pytest.mark.parametrize(
-    "choice",
-    [f"{group}={name}" for group in GROUPS for name in choices(group)],
+    "choice", [f"{group}={name}" for group in GROUPS for name in choices(group)]
 )
 def test_a_choice_composes(choice: str) -> None:
     config = composed(choice)
@@ -69,19 +68,13 @@ def test_a_choice_composes(choice: str) -> None:
         new_transformer(config.model, config.data.tokenizer.vocab_size)
 
 
-@pytest.mark.parametrize(
-    "name",
-    sorted(
-        path.stem for path in (resource_folder("conf") / "experiment" / "results").glob("*.yaml")
-    ),
-)
+@pytest.mark.parametrize("name", experiments("results"))
 def test_the_recipe_of_a_result_composes(name: str) -> None:
     config = composed(f"experiment=results/{name}")
     assert str(config.data.train.source).startswith("/texts/")
     assert config.model.num_layers < 6
-    other = composed(
-        f"experiment=results/{name}", "data.source_language=cs", "data.target_language=fr"
-    )
+    languages = ("data.source_language=cs", "data.target_language=fr")
+    other = composed(f"experiment=results/{name}", *languages)
     for data in (config.data, other.data):
         corpora = [data.train, data.valid, *data.corpora.values(), *data.valid_sets.values()]
         for text in corpora:
@@ -98,15 +91,14 @@ def test_the_numbers_that_the_files_show_are_the_defaults_of_the_package() -> No
 
 
 def test_every_row_of_table_3_is_an_experiment() -> None:
-    files = (resource_folder("conf") / "experiment" / "table3").glob("*.yaml")
-    assert {path.stem for path in files} == set(TABLE_3)
+    assert experiments("table3") == sorted(TABLE_3)
 
 
 @pytest.mark.parametrize("name", TABLE_3)
 def test_an_experiment_changes_what_the_table_says(name: str) -> None:
     config = composed(f"experiment=table3/{name}")
     settings = table_settings(config.model, config.training.label_smoothing)
-    assert changed(settings, BASE) == dict(TABLE_3[name].settings)
+    assert settings == BASE | TABLE_3[name].settings
     steps = 300_000 if name == "big" else 100_000
     expected = asdict(TrainingConfig(average_checkpoints=1, max_steps=steps))
     expected["label_smoothing"] = config.training.label_smoothing

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,9 @@ def run(words: list[str], *more: str) -> None:
 
 def train(name: str, *more: str) -> None:
     """Train a model that a recipe begins with."""
-    places = [
-        f"data.{split}.{side}={split}.{language}"
-        for split in ("train", "valid")
-        for side, language in (("source", "en"), ("target", "de"))
-    ]
-    run(["train", "data=files", *places, f"run_dir=runs/{name}"], *more)
+    words = ["data.train.source=train.en", "data.train.target=train.de"]
+    words += ["data.valid.source=valid.en", "data.valid.target=valid.de"]
+    run(["train", "data=files", *words, f"run_dir=runs/{name}"], *more)
 
 
 @pytest.fixture(autouse=True)
@@ -55,20 +53,12 @@ def folder(tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", lambda *_: None)
     monkeypatch.setattr("seq2seq.cli.guests.ReportingRecorder.report", lambda *_: None)
     monkeypatch.chdir(tmp_path)
-    german = [line[::-1] for line in sentences]
-    french = [line.upper() for line in sentences]
-    for name, part in (
-        ("train", slice(10, 60)),
-        ("train_fr", slice(20, 90)),
-        ("own", slice(60, 80)),
-        ("own_valid", slice(80, 86)),
-        ("mono", slice(86, 100)),
-        ("valid", slice(0, 6)),
-        ("valid_fr", slice(6, 10)),
-        ("test", slice(60, 65)),
-    ):
-        for language, lines in (("en", sentences), ("de", german), ("fr", french)):
-            Path(f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines[part]))
+    parts = {"train": (10, 60), "train_fr": (20, 90), "own": (60, 80), "own_valid": (80, 86)}
+    parts |= {"mono": (86, 100), "valid": (0, 6), "valid_fr": (6, 10), "test": (60, 65)}
+    texts = {"en": sentences, "de": [line[::-1] for line in sentences]}
+    texts["fr"] = [line.upper() for line in sentences]
+    for (name, part), (language, text) in product(parts.items(), texts.items()):
+        Path(f"{name}.{language}").write_text("\n".join([*text[slice(*part)], ""]))
 
 
 def lines(name: str) -> list[str]:

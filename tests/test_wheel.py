@@ -45,9 +45,8 @@ def test_it_trains_and_translates(environment: Path, tmp_path: Path) -> None:
     train = [environment / "seq2seq", "train", "model=tiny", "schedule=demo", "run_dir=run"]
     small = ["cache=cache", "training.max_steps=2", "model.num_layers=1", "search.beam_size=1"]
     small += ["search.max_extra_tokens=2"]
-    subprocess.run([*train, *small], check=True, cwd=tmp_path, capture_output=True)
+    options = {"check": True, "cwd": tmp_path, "capture_output": True}
+    subprocess.run([*train, *small], **options)
     translate = [environment / "seq2seq", "translate", "--model", "run", "--beam", "1"]
-    result = subprocess.run(
-        translate, input=b"The dog sleeps.\n\n", check=True, cwd=tmp_path, capture_output=True
-    )
+    result = subprocess.run(translate, input=b"The dog sleeps.\n\n", **options)
     assert result.stdout.count(b"\n") == 2

@@ -27,6 +27,7 @@ ROW = re.compile(
 
 
 def names_in(path: Path) -> set[str]:
+    """The functions and classes that a module defines."""
     nodes = ast.walk(ast.parse(path.read_text()))
     return {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
