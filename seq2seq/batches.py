@@ -181,8 +181,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device."""
-        tensors = (self.source, self.target_input, self.target_output)
-        return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
+        return Batch(*(copy_to_device(tensor, device) for tensor in vars(self).values()))
 
 
 @dataclass(eq=False)
@@ -315,10 +314,7 @@ class Batching:
             if self.count_longer_side:
                 shares = 2.0 * np.maximum(source_share, target_share)
             # Of all pairs before: the shares are summed as if there were no blocks.
-            sums = [
-                np.cumsum(np.concatenate(([before], values)))
-                for before, values in ((total, shares), (0, source), (0, target))
-            ]
+            sums = [_sums(shares, total), _sums(source), _sums(target)]
             start = 0
             while start < len(block):
                 end = _end(sums, start, limits)
@@ -344,8 +340,7 @@ def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, i
     Nor has a part more pairs than half as many, or one, if that is longer.
     """
     limits = (*most_tokens, min(most_tokens) // 2)
-    values = (*lengths, np.ones(len(pairs), dtype=np.int64))
-    sums = [np.cumsum(np.concatenate(([0], side))) for side in values]
+    sums = [*map(_sums, lengths), np.arange(len(pairs) + 1)]
     pieces, start = [], 0
     while start < len(pairs):
         end = _end(sums, start, limits)
@@ -354,11 +349,13 @@ def cut(pairs: Rows, lengths: tuple[Lengths, Lengths], most_tokens: tuple[int, i
     return pieces
 
 
-def _end(sums: Sequence[NDArray[Any]], start: int, limits: Sequence[float]) -> int:
-    """Return where a batch from `start` on ends: the most pairs whose sums fit, but at least one.
+def _sums(values: NDArray[Any], before: float = 0) -> NDArray[Any]:
+    """Return the sums before each value, and after the last, (N + 1,)."""
+    return np.cumsum(np.concatenate(([before], values)))
 
-    `sums` are those of all pairs before each one, and after the last, (N + 1,), for each limit.
-    """
+
+def _end(sums: Sequence[NDArray[Any]], start: int, limits: Sequence[float]) -> int:
+    """Return where a batch from `start` on ends: the most pairs that fit, but at least one."""
     fits = (np.searchsorted(s, s[start] + n, "right") for s, n in zip(sums, limits, strict=True))
     return max(start + 1, int(min(fits)) - 1)
 

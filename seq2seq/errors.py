@@ -56,11 +56,10 @@ _OUT_OF_MEMORY = (
 def out_of_memory(error: BaseException) -> OutOfMemoryError | None:
     """Make a user error from a library's error if it means that memory has run out."""
     words = str(error).lower()
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(text in words for text in _OUT_OF_MEMORY)
-    ):
-        return OutOfMemoryError(
-            "out of memory: close other programs, or use a smaller model, batch or beam; a run with"
-            " a checkpoint continues with resume=true"
-        )
-    return None
+    is_said = isinstance(error, RuntimeError) and any(text in words for text in _OUT_OF_MEMORY)
+    if not is_said and not isinstance(error, MemoryError):
+        return None
+    return OutOfMemoryError(
+        "out of memory: close other programs, or use a smaller model, batch or beam; a run with"
+        " a checkpoint continues with resume=true"
+    )

@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -423,15 +422,8 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return content["sha256"]
 
 
-def read_folder(
-    folder: Path, names: Iterable[str], max_bytes: int = sys.maxsize
-) -> dict[str, bytes]:
-    """Read files that match the folder's manifest; no path is taken from it."""
-    return {name: read_listed_file(folder, name, max_bytes) for name in names}
-
-
 def read_listed_file(folder: Path, name: str, max_bytes: int) -> bytes:
-    """Read one file that matches the folder's manifest, of at most `max_bytes` bytes."""
+    """Read a file that matches the folder's manifest; no path is taken from it."""
     with _open_listed_file(folder, name, max_bytes) as file:
         return file.read()
 

@@ -32,7 +32,6 @@ from seq2seq.files import (
     manifest_sum,
     parse_json,
     present_name,
-    read_folder,
     read_listed_file,
     read_manifest,
     read_regular_file,
@@ -183,7 +182,6 @@ class SavedConfig:
     search: TunedSearch | None = None
 
     def __post_init__(self) -> None:
-        """Check the format."""
         if self.format != FORMAT:
             raise UserError(f"written in format {self.format}, this version reads {FORMAT}")
 
@@ -319,7 +317,7 @@ def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:
             return Tokenizer(content)
     interop = import_module("seq2seq.interop.pair_tokenizer")
     options = parse_json(folder / _CONFIG, json.dumps(saved.tokenizer).encode(), interop.PairConfig)
-    files = read_folder(folder, options.files, _MAX_TOKENIZER_BYTES)
+    files = {n: read_listed_file(folder, n, _MAX_TOKENIZER_BYTES) for n in options.files}
     languages = (saved.source_language, saved.target_language)
     with tokenizer_errors(folder):
         pair: Tokenizer = interop.PairTokenizer(files, options, languages)
@@ -393,8 +391,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 def max_bytes(expected: Mapping[str, Tensor]) -> int:
     """Return the largest size of a file of these tensors (meta tensors suffice)."""
     # Type, shape and offsets are about 100 bytes of JSON in addition to the name.
-    header = 1024 + sum(256 + len(name) for name in expected)
-    return header + sum(value.numel() * value.element_size() for value in expected.values())
+    return 1024 + sum(256 + len(name) + value.nbytes for name, value in expected.items())
 
 
 def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str, Tensor]:

@@ -144,7 +144,6 @@ class TransformerConfig:
         return 8 * max(1, round(self.d_ff / 12)) if swiglu else self.d_ff
 
     def __post_init__(self) -> None:
-        """Check the sizes and the rates."""
         sizes = ("d_model", "d_ff", "num_heads", "num_kv_heads", "d_k", "d_v")
         depths = ("num_layers", "num_decoder_layers")
         for name in (*sizes, "max_learned_positions"):

@@ -415,7 +415,6 @@ def _sample(
 
 
 def _explain(message: str, config: TokenizerConfig) -> str:
-    """Explain an error of SentencePiece and its remedy."""
     setting = f"data.tokenizer.vocab_size={config.vocab_size}"
     if largest := re.search(r"set it to a value <= (\d+)", message):
         return (

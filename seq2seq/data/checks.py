@@ -41,7 +41,6 @@ class FilterCounts:
     """Pairs that were skipped, under the first reason that applies."""
 
     def __iadd__(self, later: "FilterCounts") -> "FilterCounts":
-        """Add the counts of other pairs of the split, by the same reasons."""
         self.read += later.read
         self.dropped = {why: self.dropped.get(why, 0) + n for why, n in later.dropped.items()}
         return self

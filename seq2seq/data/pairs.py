@@ -81,19 +81,6 @@ def is_quoted(path: str) -> bool:
     return not broken and (is_needed or (any(quoted) and (all(quoted) or quoted == with_comma)))
 
 
-def read_rows(path: str, form: TsvForm) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the fields of each line but the header."""
-    lines = read_text_lines(path)
-    rows = csv.reader(lines, "excel-tab") if form.is_quoted else (s.split("\t") for s in lines)
-    number = 0
-    try:
-        for number, row in enumerate(rows, start=1):
-            if number > 1 or not form.header:
-                yield number, row or [""]
-    except csv.Error as error:  # a field that is too long
-        raise UserError(f"{path}:{number + 1}: {error}") from None
-
-
 def is_header(line: str) -> bool:
     """Tell whether the two columns of a line name two languages."""
     cells = [re.findall(r"[^\W_]+", cell) for cell in line.casefold().split("\t")]
@@ -138,13 +125,22 @@ def pairs_suffix(path: str) -> str:
 
 
 def _read_tsv(path: str, form: TsvForm) -> Iterator[SentencePair]:
-    for number, (source, *rest) in read_rows(path, form):
-        if len(rest) != 1:
-            raise UserError(
-                f"{path}:{number}: has {len(rest)} tabs; a line is source, tab, target: save a"
-                " spreadsheet as text with tabs, without other columns or line breaks within cells"
-            )
-        yield SentencePair(source, rest[0])
+    lines = read_text_lines(path)
+    rows = csv.reader(lines, "excel-tab") if form.is_quoted else (s.split("\t") for s in lines)
+    number = 0
+    try:
+        for number, row in enumerate(rows, start=1):
+            if number == 1 and form.header:
+                continue
+            if len(row) != 2:
+                raise UserError(
+                    f"{path}:{number}: has {max(len(row) - 1, 0)} tabs; a line is source, tab,"
+                    " target: save a spreadsheet as text with tabs, without other columns or line"
+                    " breaks within cells"
+                )
+            yield SentencePair(*row)
+    except csv.Error as error:  # a field that is too long
+        raise UserError(f"{path}:{number + 1}: {error}") from None
 
 
 def _read_json_lines(path: str, languages: Languages) -> Iterator[SentencePair]:

@@ -6,7 +6,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -19,19 +19,22 @@ from seq2seq.files import (
     MANIFEST,
     check_replaceable,
     output_file,
-    read_folder,
+    read_listed_file,
     remove_leftovers,
     write_file,
     write_folder,
 )
 
 FILES = {"a": b"\x00\x01\xff" * 50, "b.json": b"{}", "empty": b""}
-NAMES = tuple(FILES)
 TOKEN = "0123456789abcdef"
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def read_folder(folder: Path, names: Iterable[str] = FILES) -> dict[str, bytes]:
+    return {name: read_listed_file(folder, name, 1 << 20) for name in names}
 
 
 def run(code: str, *, cwd: Path, stdout: BinaryIO) -> None:
@@ -44,7 +47,7 @@ def run(code: str, *, cwd: Path, stdout: BinaryIO) -> None:
 def test_written_files_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "some" / "where"
     write_folder(folder, FILES)
-    assert read_folder(folder, NAMES) == FILES
+    assert read_folder(folder) == FILES
     assert read_folder(folder, ("a",)) == {"a": FILES["a"]}
     assert names(folder) == sorted([*FILES, MANIFEST])
     assert names(folder.parent) == ["where"]
@@ -71,7 +74,7 @@ def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
         corrupt[position] ^= 1 << bit
         (folder / "a").write_bytes(corrupt)
         with pytest.raises(UserError, match="a: corrupt"):
-            read_folder(folder, NAMES)
+            read_folder(folder)
 
 
 def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path
         corrupt[position] ^= 1 << position % 8
         (folder / MANIFEST).write_bytes(corrupt)
         try:
-            found = read_folder(folder, NAMES)
+            found = read_folder(folder)
         except UserError:
             refused += 1
         else:
@@ -97,7 +100,7 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, manifest: str) -
     write_folder(tmp_path / "model", FILES)
     (tmp_path / "model" / MANIFEST).write_text(manifest)
     with pytest.raises(UserError, match="corrupt"):
-        read_folder(tmp_path / "model", NAMES)
+        read_folder(tmp_path / "model")
 
 
 def test_a_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_a_folder_that_cannot_be_flushed_is_written(
 
     monkeypatch.setattr(os, "fsync", flush)
     write_folder(tmp_path / "model", FILES)
-    assert read_folder(tmp_path / "model", NAMES) == FILES
+    assert read_folder(tmp_path / "model") == FILES
 
 
 def test_everything_is_flushed_before_it_gets_its_name(
@@ -204,7 +207,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     check_replaceable(tmp_path / "empty")
     monkeypatch.chdir(tmp_path / "empty")
     write_folder(Path("."), FILES)
-    assert read_folder(tmp_path / "empty", NAMES) == FILES
+    assert read_folder(tmp_path / "empty") == FILES
 
 
 def leave(folder: Path, name: str) -> Path:
@@ -227,7 +230,7 @@ def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path: Path
         (tmp_path / name).write_bytes(b"mine")
     remove_leftovers(tmp_path)
     assert names(tmp_path) == sorted(["step_1", *mine])
-    assert read_folder(tmp_path / "step_1", NAMES) == FILES
+    assert read_folder(tmp_path / "step_1") == FILES
     remove_leftovers(tmp_path / "nowhere")
 
 
@@ -236,14 +239,13 @@ def test_files_of_a_live_process_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     write_folder(tmp_path / "model", FILES)
     write_file(tmp_path / "file", b"text")
     assert names(tmp_path) == ["file", "model"]
-    assert read_folder(tmp_path / "model", NAMES) == FILES
+    assert read_folder(tmp_path / "model") == FILES
 
 
 KILLS = """
 import os, signal, sys
 from pathlib import Path
-from seq2seq.files import present_name, remove_leftovers, write_folder
-from seq2seq.files import read_folder
+from seq2seq.files import present_name, read_listed_file, remove_leftovers, write_folder
 
 folder, changes = Path("there/model"), ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 
@@ -263,10 +265,11 @@ while status:
         write_folder(folder, {"a": b"new", "b": b"new"})
         os._exit(0)
     status = os.waitpid(pid, 0)[1]
-    found = read_folder(present_name(folder), ("a", "b"))
+    found = [read_listed_file(present_name(folder), name, 9).decode() for name in "ab"]
     remove_leftovers(folder.parent)
-    assert read_folder(folder, ("a", "b")) == found and os.listdir("there") == ["model"]
-    print(*(content.decode() for content in found.values()))
+    assert found == [read_listed_file(folder, name, 9).decode() for name in "ab"]
+    assert os.listdir("there") == ["model"]
+    print(*found)
 """
 
 
