@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sacrebleu import BLEU, CHRF, DATASETS, TER, get_reference_files, get_source_file
 from sacrebleu.metrics.base import Metric, Signature
@@ -43,7 +43,7 @@ class Score:
     """The components of the value, for display."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, frozen=True)
 class ScoreConfig:
     """The options of sacreBLEU's metrics."""
 
@@ -58,13 +58,14 @@ class ScoreConfig:
     """Such as `en-de`."""
 
 
+References: TypeAlias = Sequence[Sequence[str]]
+_DEFAULT = ScoreConfig()
+
+
 def score_all(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig | None = None,
+    hypotheses: Sequence[str], references: References, config: ScoreConfig = _DEFAULT
 ) -> list[Score]:
     """Compute all metrics of `all_metrics`, and the share of exact matches."""
-    config = config or ScoreConfig()
     metrics = all_metrics(config, [hypotheses, *references])
     scores = [score(metric, hypotheses, references, config) for metric in metrics]
     return [*scores, exact_match(hypotheses, references, config)]
@@ -95,20 +96,14 @@ def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
 
 
 def bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig | None = None,
+    hypotheses: Sequence[str], references: References, config: ScoreConfig = _DEFAULT
 ) -> Score:
     """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018)."""
-    config = config or ScoreConfig()
     return score(bleu_metric(config), hypotheses, references, config)
 
 
 def score(
-    metric: Metric,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig,
+    metric: Metric, hypotheses: Sequence[str], references: References, config: ScoreConfig
 ) -> Score:
     """Compute a metric of sacreBLEU."""
     result = metric.corpus_score(hypotheses, known_references(hypotheses, references))
@@ -125,15 +120,12 @@ def components(result: BLEUScore) -> str:
 
 
 def exact_match(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig | None = None,
+    hypotheses: Sequence[str], references: References, config: ScoreConfig = _DEFAULT
 ) -> Score:
     """Compute the percentage of lines that equal one of their references.
 
     Leading and trailing whitespace is ignored.
     """
-    config = config or ScoreConfig()
     references = known_references(hypotheses, references)
 
     def form(line: str | None) -> str | None:
@@ -186,7 +178,7 @@ def suited_tokenizer(references: Sequence[str]) -> str | None:
     return suited
 
 
-def unsuited_tokenizer(bleu_signature: str, references: Sequence[Sequence[str]]) -> str:
+def unsuited_tokenizer(bleu_signature: str, references: References) -> str:
     """Say which tokenizer suits the references; "" if the one in BLEU's signature does."""
     used = bleu_signature.partition("|tok:")[2].partition("|")[0]
     if used not in ("13a", "intl") or not (suited := suited_tokenizer(references[0])):
@@ -224,9 +216,7 @@ def named_test_set(name: str, language_pair: str) -> tuple[Path, list[Path]]:
         ) from None
 
 
-def known_references(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> list[list[Any]]:
+def known_references(hypotheses: Sequence[str], references: References) -> list[list[Any]]:
     """Check that texts can be compared line by line, and return the references for sacreBLEU.
 
     A reference that is blank where another has text is None: it does not count.

@@ -108,13 +108,6 @@ def test_an_epoch_is_ordered_as_by_the_plain_form(
     assert as_lists(made.epoch(4)) == expected
 
 
-def test_long_and_short_batches_are_mixed_in_time() -> None:
-    lengths = random_lengths(2000)
-    targets = np.array(lengths)[:, 1]
-    means = [targets[batch].mean() for batch in batching(lengths, 300, 300).epoch(0)]
-    assert abs(np.corrcoef(np.arange(len(means)), means)[0, 1]) < 0.25
-
-
 def test_validation_batches_are_shortest_first_and_not_random() -> None:
     lengths = random_lengths(300)
     for seed in (1, 9):
@@ -190,10 +183,3 @@ def test_a_batch_is_cut_where_it_has_too_many_tokens_or_pairs(
     assert all(map(fits, parts))
     for one, following in itertools.pairwise(parts):
         assert not fits(np.append(one, following[0]))
-
-
-def test_pairs_of_one_length_meet_other_mates_in_each_epoch() -> None:
-    made = batching([(5, 5)] * 400, 40, 40)
-    epochs = [{frozenset(batch) for batch in as_lists(made.epoch(epoch))} for epoch in (0, 1)]
-    assert len(epochs[0]) == 50
-    assert not epochs[0] & epochs[1]

@@ -39,12 +39,6 @@ BYTE_TOKENIZER = train(vocab_size=320, byte_fallback=True)
 SCRIPTS = Path(__file__).with_name("scripts.tsv").read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def test_control_symbols_have_their_ids() -> None:
-    ids = [PADDING_ID, UNKNOWN_ID, START_ID, END_ID]
-    assert TOKENIZER.pieces(ids) == ["<pad>", "<unk>", "<s>", "</s>"]
-    assert TOKENIZER.vocab_size == 60
-
-
 def test_text_of_the_corpus_survives_a_round_trip() -> None:
     lines = corpus(seed=1)
     encoded = TOKENIZER.encode(lines)

@@ -10,8 +10,6 @@ from seq2seq.errors import UserError
 from seq2seq.model_folder import make_transformer
 from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.transformer import PositionalEncoding, Transformer, sinusoids
-from seq2seq.zoo.variants import concatenated_sinusoids
-from tests.model.paper import concatenated
 from tests.models import perturb
 
 
@@ -24,12 +22,6 @@ def test_sinusoids_are_those_of_section_3_5(d_model: int) -> None:
             angle = position / math.pow(10000, 2 * i / d_model)
             assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-13)
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-13)
-
-
-@pytest.mark.parametrize("d_model", [4, 6])
-def test_concatenated_sinusoids_are_those_of_tensor2tensor(d_model: int) -> None:
-    wanted = torch.from_numpy(concatenated(70, d_model))
-    torch.testing.assert_close(concatenated_sinusoids(70, d_model), wanted, check_dtype=False)
 
 
 def embedding_model(**choices: Any) -> Transformer:
