@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,10 @@ TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.
 
 def data_words(folder: Path) -> list[str]:
     """Return the words that train on `train.source`, ..., `valid.target` of a folder."""
-    return [
-        "data=files",
-        *(
-            f"data.{split}.{side}={folder / split}.{side}"
-            for split in ("train", "valid")
-            for side in ("source", "target")
-        ),
-    ]
+    words = ["data=files"]
+    for split, side in product(("train", "valid"), ("source", "target")):
+        words.append(f"data.{split}.{side}={folder / split}.{side}")
+    return words
 
 
 def two_files(folder: Path, name: str, sources: list[str], targets: list[str]) -> dict[str, str]:
@@ -57,11 +54,10 @@ def validation(bleu: float, **others: float) -> dict[str, float]:
     bleus = {"valid": bleu, **{f"valid/{name}": value for name, value in others.items()}}
     if others:
         bleus["valid/mean"] = sum(bleus.values()) / len(bleus)
-    return {
-        f"{name}/{metric}": value
-        for name, value in bleus.items()
-        for metric, value in {"loss": 1.0, "perplexity": math.e, "bleu": value}.items()
-    }
+    metrics: dict[str, float] = {}
+    for name, value in bleus.items():
+        metrics |= {f"{name}/loss": 1.0, f"{name}/perplexity": math.e, f"{name}/bleu": value}
+    return metrics
 
 
 def script_validation(
@@ -124,21 +120,11 @@ def weights(folder: Path) -> dict[str, Tensor]:
     return safetensors.torch.load_file(folder / "model.safetensors")
 
 
-class SyntheticLengths(EncodedCorpus):
-    """Lengths distributed as in news text, without tokens, for batches that are only counted.
+class PairLengths(EncodedCorpus):
+    """Pairs of given lengths (N, 2), without tokens, for batches that are only counted."""
 
-    They are log-normal, with the standard deviations of newstest2013: 0.6 for the log-length of a
-    sentence, 0.17 for the log-ratio of the lengths of a pair.
-    """
-
-    def __init__(self, pairs: int, *, mean_length: float, max_length: int) -> None:
-        random = np.random.default_rng(1)
-        common = random.normal(0.0, 0.6, pairs)
-        sides = [np.exp(common + random.normal(0.0, 0.12, pairs)) for _ in range(2)]
-        self.sides = np.array(
-            [np.clip(np.rint(side * mean_length / side.mean()), 2, max_length) for side in sides]
-        ).astype(np.int32)
-        self.longest = tuple(self.sides.max(axis=1).tolist())
+    def __init__(self, lengths: Any) -> None:
+        self.sides = np.asarray(lengths, dtype=np.int32).T
 
     def __len__(self) -> int:
         return self.sides.shape[1]
@@ -147,3 +133,18 @@ class SyntheticLengths(EncodedCorpus):
         """See `EncodedCorpus.lengths`."""
         source, target = self.sides if rows is None else self.sides[:, rows]
         return source, target
+
+
+class SyntheticLengths(PairLengths):
+    """Lengths distributed as in news text.
+
+    They are log-normal, with the standard deviations of newstest2013: 0.6 for the log-length of a
+    sentence, 0.17 for the log-ratio of the lengths of a pair.
+    """
+
+    def __init__(self, pairs: int, *, mean_length: float, max_length: int) -> None:
+        random = np.random.default_rng(1)
+        common, own = random.normal(0.0, 0.6, (pairs, 1)), random.normal(0.0, 0.12, (pairs, 2))
+        lengths = np.exp(common + own)
+        lengths *= mean_length / lengths.mean(axis=0)
+        super().__init__(np.clip(np.rint(lengths), 2, max_length))

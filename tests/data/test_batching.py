@@ -13,28 +13,14 @@ from hypothesis import strategies as st
 from seq2seq.batches import Batching, EncodedCorpus, Mixture, cut, encode_ids, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
+from tests.toy import PairLengths
 
 Lengths = list[tuple[int, int]]
 
 
-class Corpus(EncodedCorpus):
-    """Pairs of given lengths, without tokens."""
-
-    def __init__(self, lengths: Lengths) -> None:
-        self.sides = np.array(lengths, dtype=np.int32).T
-        self.longest = tuple(self.sides.max(axis=1).tolist())
-        self.total = tuple(self.sides.sum(axis=1).tolist())
-
-    def __len__(self) -> int:
-        return self.sides.shape[1]
-
-    def lengths(self, rows=slice(None)):
-        return self.sides[0][rows], self.sides[1][rows]
-
-
 def batching(lengths: Lengths, source: int, target: int, seed: int = 1, **options) -> Batching:
     budgets = {"source_tokens": source, "target_tokens": target}
-    return Batching(Corpus(lengths), **budgets, seed=seed, **options)
+    return Batching(PairLengths(lengths), **budgets, seed=seed, **options)
 
 
 def random_lengths(count: int, longest: int = 60) -> Lengths:
