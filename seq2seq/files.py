@@ -57,7 +57,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
     with _locked(folder.parent):
-        _remove_leftovers(path for path in folder.parent.iterdir() if path.is_dir())
+        _remove_leftovers(filter(Path.is_dir, folder.parent.iterdir()))
         new = _temporary_name(folder)
         new.mkdir()
         descriptor = os.open(new, os.O_RDONLY)
@@ -200,8 +200,10 @@ def present_name(folder: Path) -> Path:
     """Find a folder, under its name or where an interrupted replacement left it."""
     if folder.exists() or not folder.parent.is_dir():
         return folder
-    moved = (path for path in folder.parent.iterdir() if path.suffix == ".old")
-    return next((path for path in moved if _final_name(path) == folder.name), folder)
+    for path in folder.parent.iterdir():
+        if path.suffix == ".old" and _final_name(path) == folder.name:
+            return path
+    return folder
 
 
 def remove_leftovers(parent: Path) -> None:

@@ -422,7 +422,7 @@ def check_expected(
     expected: Descriptions = {n: (value.dtype, tuple(value.shape)) for n, value in tensors.items()}
     names = {**expected, **descriptions}
     if odd := [name for name in names if descriptions.get(name) != expected.get(name)]:
-        is_, should = (table.get(odd[0], "absent") for table in (descriptions, expected))
+        is_, should = descriptions.get(odd[0], "absent"), expected.get(odd[0], "absent")
         raise UserError(
             f"{path}: not the {what} of its configuration: {odd[0][:100]!r} is {str(is_)[:100]},"
             f" should be {should}; {len(odd)} differ in all"

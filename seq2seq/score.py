@@ -76,7 +76,8 @@ def all_metrics(config: ScoreConfig, texts: Sequence[Sequence[str]]) -> list[Met
 
     TER is skipped if a line of the texts is too long for it.
     """
-    chrf, chrf_plus = (CHRF(word_order=order, lowercase=config.lowercase) for order in (0, 2))
+    chrf = CHRF(lowercase=config.lowercase)
+    chrf_plus = CHRF(word_order=2, lowercase=config.lowercase)
     # As in sacreBLEU's command, TER always ignores case.
     ter = [] if too_long_for_ter(texts) else [TER()]
     return [bleu_metric(config), chrf, chrf_plus, *ter]

@@ -109,13 +109,12 @@ class Findings:
             numbers = list(compress(pair_numbers.tolist(), holds))
             self.suspicious[sign] = len(numbers)
             self.first += [(sign, number) for number in numbers[:_FIRST]]
-        logs = np.log(sources), np.log(targets)
+        logs = np.log([sources, targets])  # (2, pairs)
         for start in range(0, len(pairs), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
             numbers = pair_numbers[window].tolist()
-            source, target = (side[window] for side in logs)
-            if len(numbers) >= _SMALLEST_WINDOW and source.std() > 0 and target.std() > 0:
-                correlation = float(np.corrcoef(source, target)[0, 1])
+            if len(numbers) >= _SMALLEST_WINDOW and logs[:, window].std(axis=1).all():
+                correlation = float(np.corrcoef(logs[:, window])[0, 1])
                 self.windows.append((numbers[0], numbers[-1], correlation))
 
     def count_unknown(
@@ -160,7 +159,7 @@ class Findings:
             if UNKNOWN_ID in encode([character])[0]:
                 unknown[character] += count
         share = unknown.total() / max(self.characters, 1)
-        examples = ", ".join(character for character, _ in unknown.most_common(_EXAMPLES))
+        examples = ", ".join(dict(unknown.most_common(_EXAMPLES)))
         found = (
             f"{share:.2%} of the training text are characters that the model of init_from does not"
             f" know ({examples})"

@@ -237,7 +237,7 @@ class Split:
             return "{:,} pairs of {}".format(*self._cut)
         if self.is_dataset:
             return str(self._dataset)
-        return " and ".join(path for path in (text.pairs, text.source, text.target) if path)
+        return " and ".join(filter(None, (text.pairs, text.source, text.target)))
 
     def locate(self, number: int, side: Literal["source", "target"] = "source") -> str:
         """Name a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
@@ -329,7 +329,7 @@ class Split:
 
     def file_states(self) -> list["FileState"]:
         """Return the state of each file, by which a replacement is noticed."""
-        return [file_state(file) for file in self.files().values()]
+        return list(map(file_state, self.files().values()))
 
     def control_ids(self, controls: Mapping[str, int]) -> list[int]:
         """Return the ids, of a tokenizer's control symbols, that stand before each source."""
@@ -438,7 +438,7 @@ class _DatasetSplit:
         """The files of a local folder, by their names in it."""
         if (folder := self._folder()) is None:
             return {}
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        files = filter(Path.is_file, sorted(folder.rglob("*")))
         return {str(file.relative_to(folder)): str(file) for file in files}
 
     def update(self, digest: Any, sums: Mapping[str, str]) -> None:

@@ -293,12 +293,10 @@ def _sample(
     """Encode the pairs in some lines, the first of which has this number."""
     first, lines = chunk
     # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
-    texts = zip(*map(json.loads, lines), strict=True)
-    seeds = np.random.SeedSequence([seed, epoch, first]).generate_state(2)
-    sources, targets = (
-        tokenizer.encode_sampled(list(side), rate, int(side_seed))
-        for side, side_seed in zip(texts, seeds, strict=True)
-    )
+    source_texts, target_texts = map(list, zip(*map(json.loads, lines), strict=True))
+    source_seed, target_seed = np.random.SeedSequence([seed, epoch, first]).generate_state(2)
+    sources = tokenizer.encode_sampled(source_texts, rate, int(source_seed))
+    targets = tokenizer.encode_sampled(target_texts, rate, int(target_seed))
     controls = set(tokenizer.controls.values())
     longest_source, longest_target = corpus.longest
     for row, (source, target) in enumerate(zip(sources, targets, strict=True), start=first):

@@ -118,7 +118,7 @@ def read_pairs_file(path: str, languages: Languages, form: TsvForm) -> Iterator[
 
 def pairs_suffix(path: str) -> str:
     """Return the suffix of a file of pairs, without that of its compression."""
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    suffixes = Path(path.lower()).suffixes
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
@@ -236,8 +236,8 @@ def _read_units(path: str) -> Iterator[dict[str, str]]:
             if number == 0:
                 _check_document(root.getroottree())
     except etree.XMLSyntaxError as error:
-        errors = [(entry.line, entry.message) for entry in parser.feed_error_log]
-        line, reason = errors[0] if errors else (1, error.msg)
+        first = next(iter(parser.feed_error_log), None)
+        line, reason = (first.line, first.message) if first else (1, error.msg)
         raise UserError(f"{path}:{line}: not a readable translation memory: {reason}") from None
     except ValueError as error:
         raise UserError(
@@ -249,7 +249,7 @@ def _check_document(document: Any) -> None:
     root, dtd = document.getroot(), document.docinfo.internalDTD
     if root.tag != "tmx":
         raise ValueError(f"the first element of the file is {root.tag[:100]!r}, not tmx")
-    if dtd is not None and any(True for _ in dtd.iterentities()):
+    if dtd is not None and dtd.entities():
         raise ValueError("definitions in the DOCTYPE of the file, which could expand endlessly")
 
 

@@ -51,11 +51,13 @@ def paper_bleu(
     The signature names the test set.
     """
     references = known_references(hypotheses, references)
+
+    def prepared(lines: Sequence[str]) -> list[str]:
+        return [line and prepare(line, language) for line in lines]
+
     # Without force, sacreBLEU warns that the text is tokenized.
-    result = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
-        [prepare(line, language) for line in hypotheses],
-        [[line and prepare(line, language) for line in lines] for lines in references],
-    )
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    result = metric.corpus_score(prepared(hypotheses), list(map(prepared, references)))
     # Every choice that changes the score.
     named = f"test:{test_set}|" if test_set else ""
     signature = (

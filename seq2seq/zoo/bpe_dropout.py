@@ -88,7 +88,7 @@ class BpeDropout:
                 before[after[left]] = left
             propose(before[left], left)
             propose(left, after[left])
-        return [i for symbol in symbols if symbol for i in self._ids_of(symbol)], tried
+        return list(chain.from_iterable(map(self._ids_of, filter(None, symbols)))), tried
 
     def _ids_of(self, symbol: str) -> list[int]:
         if symbol in self._ids:
