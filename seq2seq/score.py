@@ -87,8 +87,7 @@ def too_long_for_ter(texts: Sequence[Sequence[str]]) -> str:
     """Say why TER is not computed, with the first line that is too long; empty if it is."""
     for lines in texts:
         for number, line in enumerate(lines, start=1):
-            # A word takes two characters at least, so that most lines need not be split.
-            if len(line) >= 2 * MAX_TER_WORDS and (words := len(line.split())) > MAX_TER_WORDS:
+            if (words := len(line.split())) > MAX_TER_WORDS:
                 return (
                     f"TER is skipped: line {number} has {words:,} words, and it is computed for"
                     f" lines of at most {MAX_TER_WORDS}"

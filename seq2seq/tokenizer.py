@@ -276,12 +276,7 @@ class Tokenizer:
         controls: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a byte-pair encoding, in bounded memory; the same sentences give the same bytes."""
-        sample, too_long = _sample(sentences, config.max_training_sentences, log)
-        if too_long:
-            log(
-                f"the tokenizer's training skipped {too_long:,} lines over"
-                f" {LONGEST_TRAINING_LINE:,} bytes"
-            )
+        sample = _sample(sentences, config.max_training_sentences, log)
         if not any(map(str.strip, sample)):
             raise UserError("no text to train the tokenizer on; check the training data")
         model = io.BytesIO()
@@ -390,18 +385,13 @@ class Tokenizer:
         return {TOKENIZER_FILE: self.model_bytes}
 
 
-def _sample(
-    sentences: Iterable[str], size: int, log: Callable[[str], None]
-) -> tuple[list[str], int]:
-    """Draw at most ``size`` sentences uniformly, and count those that are too long."""
+def _sample(sentences: Iterable[str], size: int, log: Callable[[str], None]) -> list[str]:
+    """Draw at most ``size`` sentences uniformly, of those that are not too long."""
     generator = random.Random(_SAMPLE_SEED)
     sample: list[str] = []
     seen = too_long = 0
     for sentence in sentences:
-        # A character has at most four bytes, so that most lines need no encoding to be measured.
-        if 4 * len(sentence) > LONGEST_TRAINING_LINE and (
-            len(sentence.encode(errors="replace")) > LONGEST_TRAINING_LINE
-        ):
+        if len(sentence.encode(errors="replace")) > LONGEST_TRAINING_LINE:
             too_long += 1
             continue
         seen += 1
@@ -411,7 +401,10 @@ def _sample(
             sample[index] = sentence
     if seen > size:
         log(f"the tokenizer learns from a sample of {size:,} of {seen:,} sentences")
-    return sample, too_long
+    if too_long:
+        limit = f"{LONGEST_TRAINING_LINE:,} bytes"
+        log(f"the tokenizer's training skipped {too_long:,} lines over {limit}")
+    return sample
 
 
 def _explain(message: str, config: TokenizerConfig) -> str:

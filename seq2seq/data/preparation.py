@@ -9,11 +9,11 @@ that does not match its report is rebuilt.
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -249,14 +249,12 @@ class _CachedCorpus:
             (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
         counts: dict[str, FilterCounts] = {}
         warnings: list[str] = []
-        with ExitStack() as stack:
-            write = stack.enter_context(new_corpus(folder / TRAIN_FILE))
-            text: BinaryIO | None = None
-            if self.config.tokenizer.sampling:
-                text = stack.enter_context((folder / TRAIN_TEXT_FILE).open("wb"))
+        keeps_text = self.config.tokenizer.sampling > 0
+        text_file = (folder / TRAIN_TEXT_FILE).open("wb") if keeps_text else nullcontext()
+        with new_corpus(folder / TRAIN_FILE) as write, text_file as text:
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
-                encoder = Encoder(tokenizer, controls, limits, keeps_text=text is not None)
+                encoder = Encoder(tokenizer, controls, limits, keeps_text)
                 findings = encode(split.pairs(), encoder, write, self.log, text)
                 counts[split.name] = findings.counts
                 if split.held_out:  # and was read as blank
