@@ -229,7 +229,8 @@ def known_references(hypotheses: Sequence[str], references: References) -> list[
     for i, row in enumerate(zip(*references, strict=True)):
         if any(map(str.strip, row)):
             for lines in known:
-                lines[i] = lines[i] if lines[i].strip() else None
+                if not lines[i].strip():
+                    lines[i] = None
     return known
 
 

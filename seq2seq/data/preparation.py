@@ -225,7 +225,7 @@ class _CachedCorpus:
             self.log(f"data: {self.folder} is corrupt, or of another version, and is rebuilt")
             remove_folder(self.folder)
         with new_folder(self.folder) as temporary:
-            report = self._fill(temporary)
+            report = self._fill(temporary) | {"sha256": {}, "states": {}, "read": []}
             # The folder is named by the text as it was before.
             if self._file_states() != self.states:
                 raise UserError("the text of the corpus was changed while it was read; start again")
@@ -240,7 +240,7 @@ class _CachedCorpus:
             (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
 
     def _fill(self, folder: Path) -> dict[str, Any]:
-        """Write everything but the report, and return that with its counts and warnings."""
+        """Write everything but the report, and return its counts and warnings."""
         limits = self.config.filter
         self.log(f"data: preparing {', '.join(map(str, self.train))}")
         whole = Findings()
@@ -266,13 +266,7 @@ class _CachedCorpus:
         np.save(folder / DIGESTS_FILE, different(whole.digests))
         if self.tokenizer is not None:
             warnings += whole.warnings_of_unknown(self.tokenizer)
-        return {
-            "counts": {name: asdict(count) for name, count in counts.items()},
-            "warnings": warnings,
-            "sha256": {},
-            "states": {},
-            "read": [],
-        }
+        return {"counts": {name: asdict(n) for name, n in counts.items()}, "warnings": warnings}
 
     def _train_tokenizer(self) -> Tokenizer:
         languages = set(filter(None, (split.target_language for split in self.train)))

@@ -44,6 +44,12 @@ def run(code: str, *, cwd: Path, stdout: BinaryIO) -> None:
     subprocess.run(command, cwd=cwd, stdout=stdout, env=environment, check=True)
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "model", FILES)
+    return tmp_path / "model"
+
+
 def test_written_files_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "some" / "where"
     write_folder(folder, FILES)
@@ -66,28 +72,24 @@ def test_modes_follow_the_umask(tmp_path: Path, mask: int) -> None:
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
-def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    write_folder(folder, FILES)
+def test_every_flipped_bit_is_detected(model: Path) -> None:
     for position, bit in product(range(0, len(FILES["a"]), 7), range(8)):
         corrupt = bytearray(FILES["a"])
         corrupt[position] ^= 1 << bit
-        (folder / "a").write_bytes(corrupt)
+        (model / "a").write_bytes(corrupt)
         with pytest.raises(UserError, match="a: corrupt"):
-            read_folder(folder)
+            read_folder(model)
 
 
-def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    write_folder(folder, FILES)
-    content = (folder / MANIFEST).read_bytes()
+def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(model: Path) -> None:
+    content = (model / MANIFEST).read_bytes()
     refused = 0
     for position in range(0, len(content), 3):
         corrupt = bytearray(content)
         corrupt[position] ^= 1 << position % 8
-        (folder / MANIFEST).write_bytes(corrupt)
+        (model / MANIFEST).write_bytes(corrupt)
         try:
-            found = read_folder(folder)
+            found = read_folder(model)
         except UserError:
             refused += 1
         else:
@@ -96,18 +98,16 @@ def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(tmp_path
 
 
 @pytest.mark.parametrize("manifest", ["", "{}", '{"sha256": {"a": 1}}'])
-def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, manifest: str) -> None:
-    write_folder(tmp_path / "model", FILES)
-    (tmp_path / "model" / MANIFEST).write_text(manifest)
+def test_a_manifest_of_another_shape_is_refused(model: Path, manifest: str) -> None:
+    (model / MANIFEST).write_text(manifest)
     with pytest.raises(UserError, match="corrupt"):
-        read_folder(tmp_path / "model")
+        read_folder(model)
 
 
-def test_a_file_that_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:
-    write_folder(tmp_path / "model", FILES)
-    (tmp_path / "model" / "more").write_bytes(b"x")
+def test_a_file_that_the_manifest_does_not_know_is_refused(model: Path) -> None:
+    (model / "more").write_bytes(b"x")
     with pytest.raises(UserError, match="more: corrupt"):
-        read_folder(tmp_path / "model", ("more",))
+        read_folder(model, ("more",))
 
 
 def test_a_folder_that_cannot_be_flushed_is_written(
@@ -339,7 +339,6 @@ def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> Non
     assert (path.stat().st_ino, path.read_bytes()) == (before, b"text")
 
 
-def test_the_manifest_holds_the_sums_that_sha256sum_prints(tmp_path: Path) -> None:
-    write_folder(tmp_path / "model", FILES)
-    sums = json.loads((tmp_path / "model" / MANIFEST).read_bytes())["sha256"]
+def test_the_manifest_holds_the_sums_that_sha256sum_prints(model: Path) -> None:
+    sums = json.loads((model / MANIFEST).read_bytes())["sha256"]
     assert sums["empty"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
