@@ -58,7 +58,8 @@ def values(results: dict[str, Any]) -> dict[str, float]:
     return {result["name"]: result["value"] for result in results["scores"]}
 
 
-def expected(references: list[list[str]], config: ScoreConfig | None = None) -> dict[str, float]:
+def expected(references: list[list[str]], **options: Any) -> dict[str, float]:
+    config = ScoreConfig(**options)
     return {s.name: s.value for s in score_all(HYPOTHESES, references, config)}
 
 
@@ -108,9 +109,8 @@ def test_translations_may_come_from_standard_input(
 
 def test_several_references_and_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-i", "out.de", "-r", "test.de", "-r", "other.de", "--tokenize", "intl", "--lowercase"]
-    config = ScoreConfig(tokenize="intl", lowercase=True)
     results = run_json(capsys, *words)
-    assert values(results) == expected([REFERENCES, OTHER], config)
+    assert values(results) == expected([REFERENCES, OTHER], tokenize="intl", lowercase=True)
     assert "nrefs:2|case:lc" in results["scores"][0]["signature"]
 
 
