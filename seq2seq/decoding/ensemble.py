@@ -55,9 +55,8 @@ class Ensemble:
         They are the logarithms of the models' mean probabilities, at least float32.
         """
         pairs = zip(self.decoders, state.caches, strict=True)
-        return mean_log_probabilities(
-            [output_log_probabilities(decoder.step(token_ids, cache)) for decoder, cache in pairs]
-        )
+        logits = (decoder.step(token_ids, cache) for decoder, cache in pairs)
+        return mean_log_probabilities(list(map(output_log_probabilities, logits)))
 
 
 def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
@@ -127,17 +126,17 @@ class TargetScore:
 @torch.inference_mode()
 def score_targets(
     models: Sequence[Transformer],
-    sources: Sequence[list[int]],
-    targets: Sequence[list[int]],
+    pairs: Sequence[tuple[list[int], list[int]]],
     *,
     chunk_elements: int = 8 * 2**20,
 ) -> list[TargetScore]:
-    """Score each pair of a batch, whose token ids end with `</s>`, in one forward pass.
+    """Score each target of a batch of sources and targets, whose ids end with `</s>`, in one pass.
 
     The models are in evaluation mode; a token's probability is the mean of theirs. At most
     `chunk_elements` of the logits are in memory at a time, by default 32 MB of float32.
     """
     device = next(models[0].parameters()).device
+    sources, targets = zip(*pairs, strict=True)
     source = copy_to_device(pad(sources), device)  # (B, S)
     target_input = pad([[START_ID, *ids[:-1]] for ids in targets])  # (B, T)
     target_output = pad(targets).flatten()  # (B * T,)
@@ -152,11 +151,12 @@ def score_targets(
             for model in models
         ]
     )
-    of_sentences = torch.split(tokens.cpu(), [len(ids) for ids in targets])
-    scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
-    for score in scores:
+    scores = []
+    for of_sentence in torch.split(tokens.cpu(), list(map(len, targets))):
+        score = TargetScore(float(of_sentence.sum()), len(of_sentence))
         if not math.isfinite(score.log_probability):
             raise impossible_error(score.log_probability)
+        scores.append(score)
     return scores
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
-from itertools import chain, islice
+from functools import cached_property, partial
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,8 @@ from seq2seq.decoding.alignment import (
     Alignment,
     AttentionMaps,
     Link,
+    Part,
+    PiecePair,
     Step,
     align_pieces,
     choose_step,
@@ -41,7 +43,6 @@ from seq2seq.decoding.segments import (
     check_length,
     longest_texts,
     make_segments,
-    with_end_symbol,
 )
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute
@@ -192,22 +193,20 @@ class Translator:
         lines from `first_line`. After each batch, `on_batch` is called with the number of segments
         that are done, and of all.
         """
-        return self._translate(lines, prefixes, first_line, on_batch=on_batch)
+        run = partial(self._map_batches, on_batch=on_batch)
+        return self._translate(lines, prefixes, first_line, run)
 
     def _translate(
         self,
         lines: Sequence[str],
         prefixes: Sequence[str] | None,
         first_line: int,
-        on_batch: Callable[[int, int], None] = lambda done, segments: None,
-        pool: ThreadPoolExecutor | None = None,
+        map_batches: Callable[..., list[list[Candidate]]],
     ) -> list[Translation]:
         of_lines = self.segments(lines, prefixes, first_line=first_line)
         segments = list(chain(*of_lines))
-        sizes = [len(segment.source_ids) for segment in segments]
-        blank: list[Candidate] = []
         outputs = iter(
-            self._map_batches(self.translate_batch, segments, sizes, blank, on_batch, pool)
+            map_batches(self.translate_batch, segments, lambda each: len(each.source_ids), [])
         )
         return [
             Translation.from_segments(of_line, list(islice(outputs, len(of_line))))
@@ -248,10 +247,7 @@ class Translator:
         """
         with torch.autocast(self.device.type, enabled=False):
             hypotheses = self.engine.search(segments, self.search)
-        return [
-            make_candidates(*pair, self.tokenizer)
-            for pair in zip(segments, hypotheses, strict=True)
-        ]
+        return list(map(partial(make_candidates, self.tokenizer), segments, hypotheses))
 
     def translate_stream(
         self,
@@ -280,9 +276,10 @@ class Translator:
     def chunk_workers(self) -> Iterator[list[Callable[[Chunk], list[Translation]]]]:
         """Provide functions that translate a chunk at a time, as many as keep all workers busy."""
         with worker_threads(self.workers) as pool:
+            run = partial(self._map_batches, pool=pool)
 
             def translate(chunk: Chunk) -> list[Translation]:
-                return self._translate(chunk.lines, chunk.prefixes, chunk.first_line, pool=pool)
+                return self._translate(chunk.lines, chunk.prefixes, chunk.first_line, run)
 
             # A chunk is several batches; while one waits for its last, others have more.
             yield [translate] * (2 + self.workers // 8)
@@ -296,23 +293,27 @@ class Translator:
         `</s>` alone.
         """
         _check_pairs(sources, targets)
-        source_ids = with_end_symbol(
-            self.tokenizer.encode_source([text.strip() for text in sources]),
-            "source",
-            self._longest_source,
+        encoded = zip(
+            self.tokenizer.encode_source(list(map(str.strip, sources))),
+            self.tokenizer.encode_target(list(map(str.strip, targets))),
+            strict=True,
         )
-        source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
-        target_ids = with_end_symbol(
-            self.tokenizer.encode_target([text.strip() for text in targets]),
-            "translation",
-            self._longest_target,
-        )
-        pairs = list(zip(source_ids, target_ids, strict=True))
-        sizes = [max(len(source), len(target)) for source, target in pairs]
+        pairs = []
+        for line, (source, target) in enumerate(encoded, start=1):
+            for side, ids, longest in (
+                ("source", source, self._longest_source),
+                ("translation", target, self._longest_target),
+            ):
+                if len(ids) > longest:
+                    raise UserError(
+                        f"line {line}: the {side} has {len(ids)} tokens, at most {longest} can be"
+                        " scored; skip the pair, or split it"
+                    )
+            pairs.append((self.controls * bool(source) + [*source, END_ID], [*target, END_ID]))
         return self._map_batches(
-            lambda batch: score_targets(self.models, *zip(*batch, strict=True)),
+            partial(score_targets, self.models),
             pairs,
-            sizes,
+            lambda pair: max(map(len, pair)),
             TargetScore(0.0, 0),
         )
 
@@ -327,50 +328,44 @@ class Translator:
         """
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
         _check_pairs(sources, targets if isinstance(targets, str) else texts)
-        whole = [Alignment(*pair, [], [], [], []) for pair in zip(sources, texts, strict=True)]
-        spans_of_lines = [
-            (line, *spans)
-            for line, target in zip(whole, targets, strict=True)
-            for spans in parts_of(line.source, target)
-        ]
-        alignments = self._align(
-            [(line.source[slice(*s)], line.target[slice(*t)]) for line, s, t in spans_of_lines]
+        whole = list(map(Alignment, sources, texts))
+        parts: list[Part] = []
+        for line, target in zip(whole, targets, strict=True):
+            parts += parts_of(line, target.parts if isinstance(target, Translation) else ())
+        controls, steps = len(self.controls), self._alignment_steps
+        nothing: tuple[list[Link], list[Link]] = ([], [])
+        links = self._map_batches(
+            partial(align_pieces, self.models, controls=controls, steps=steps),
+            self._piece_pairs(parts),
+            lambda pair: max(len(pair.source_ids), 1 + len(pair.target_ids)),
+            nothing,
         )
-        for (line, span, target_span), alignment in zip(spans_of_lines, alignments, strict=True):
-            line.add(alignment, span[0], target_span[0])
+        for part, links_of_part in zip(parts, links, strict=True):
+            aligned = Alignment.verbatim(part.source)
+            if part.source != part.target:
+                spans = self.tokenizer.source_spans(part.source)
+                target_spans = self.tokenizer.target_spans(part.target)
+                aligned = Alignment("", "", [*spans], [*target_spans], *links_of_part)
+            part.line.add(aligned, part.start, part.target_start)
         if self.glossary is not None:
             for line in whole:
                 for span, target_span in self.glossary.pairs(line.source, line.target):
                     line.link(span, target_span)
         return whole
 
-    def _align(self, pairs: list[tuple[str, str]]) -> list[Alignment]:
-        """Align texts without blanks around them."""
-        sources = self.tokenizer.encode_source([source for source, _ in pairs])
-        targets = self.tokenizer.encode_target([target for _, target in pairs])
-        items, sizes = [], []
-        for (source, target), ids, target_ids in zip(pairs, sources, targets, strict=True):
+    def _piece_pairs(self, parts: list[Part]) -> list[PiecePair]:
+        """Encode parts; those that need no model have no pieces."""
+        sources = self.tokenizer.encode_source([part.source for part in parts])
+        targets = self.tokenizer.encode_target([part.target for part in parts])
+        pairs = []
+        for part, ids, target_ids in zip(parts, sources, targets, strict=True):
             ids, target_ids = ids[: self._longest_source], target_ids[: self._longest_target]
-            stop = end_with_stops(self.tokenizer, ids, target_ids)
-            items.append(([*self.controls, *ids, END_ID], target_ids, stop))
-            skipped = source == target or not (ids and target_ids)
-            sizes.append(1 if skipped else max(len(items[-1][0]), 1 + len(target_ids)))
-        steps, nothing = self._alignment_steps, (list[Link](), list[Link]())
-        links = self._map_batches(
-            lambda batch: align_pieces(
-                self.models, *zip(*batch, strict=True), controls=len(self.controls), steps=steps
-            ),
-            items,
-            sizes,
-            nothing,
-        )
-        spans = self.tokenizer.source_spans, self.tokenizer.target_spans
-        return [
-            Alignment.verbatim(source)
-            if source == target
-            else Alignment(source, target, [*spans[0](source)], [*spans[1](target)], *pieces)
-            for (source, target), pieces in zip(pairs, links, strict=True)
-        ]
+            pair = PiecePair([END_ID], [])
+            if part.source != part.target and ids and target_ids:
+                stops = end_with_stops(self.tokenizer, ids, target_ids)
+                pair = PiecePair([*self.controls, *ids, END_ID], target_ids, stops)
+            pairs.append(pair)
+        return pairs
 
     @cached_property
     def _alignment_steps(self) -> list[Step]:
@@ -400,7 +395,7 @@ class Translator:
                 model = copy.deepcopy(model).float()
             source_ids = [*self.controls, *source_ids]
             maps = record_attention(model, self.tokenizer, source_ids, target_ids)
-        if not all(kind.isfinite().all() for kind in (maps.encoder, maps.decoder, maps.cross)):
+        if not maps.cross.isfinite().all():  # NaN in any attention reaches the last one
             raise nan_error()
         return maps
 
@@ -408,9 +403,9 @@ class Translator:
         self,
         function: Callable[[list[T]], list[R]],
         items: list[T],
-        sizes: list[int],
+        size: Callable[[T], int],
         blank: R,
-        on_batch: Callable[[int, int], None] = lambda count, items: None,
+        on_batch: Callable[[int, int], None] = lambda done, items: None,
         pool: ThreadPoolExecutor | None = None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
@@ -420,24 +415,26 @@ class Translator:
         """
         workers = self.workers
         if pool:  # few batches, since small ones are slow; a GPU has one worker
-            workers = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
+            workers = min(4, len(items) // 16) if self.device.type == "cpu" else 1
+        sizes = list(map(size, items))
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
-        results, count = [blank] * len(items), 0
+        results = [blank] * len(items)
+
+        def run_batch(batch: list[int]) -> int:
+            outputs = function([items[i] for i in batch])
+            for i, output in zip(batch, outputs, strict=True):
+                results[i] = output
+            return len(batch)
+
         with ExitStack() as turn:
-            run: Callable[..., Iterator[list[R]]]
+            run: Callable[..., Iterator[int]]
             if pool:
                 run = pool.map
             else:
                 turn.enter_context(self._exclusive())
                 run = turn.enter_context(parallel_map(min(workers, len(batches))))
-            outputs: Iterator[list[R]] = run(
-                function, [[items[i] for i in batch] for batch in batches]
-            )
-            for batch, results_of_batch in zip(batches, outputs, strict=True):
-                for i, result in zip(batch, results_of_batch, strict=True):
-                    results[i] = result
-                count += len(batch)
-                on_batch(count, sum(map(len, batches)))
+            for done in accumulate(run(run_batch, batches)):
+                on_batch(done, sum(map(len, batches)))
         return results
 
     @contextmanager
@@ -491,11 +488,14 @@ def make_batches(
         batches[-1].append(i)
         room -= 1
     # Of a few items, divide the batch with the most tokens until every worker has one.
-    tokens = [len(batch) * sizes[batch[0]] for batch in batches]
     divisions = [1] * len(batches)
+
+    def tokens(b: int) -> float:
+        divisible = divisions[b] < len(batches[b])
+        return divisible * len(batches[b]) * sizes[batches[b][0]] / divisions[b]
+
     while sum(divisions) < min(workers, len(order)):
-        divisible = (i for i, batch in enumerate(batches) if divisions[i] < len(batch))
-        divisions[max(divisible, key=lambda i: tokens[i] / divisions[i])] += 1
+        divisions[max(range(len(batches)), key=tokens)] += 1
     return [b[part::n] for b, n in zip(batches, divisions, strict=True) for part in range(n)]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seq2seq.decoding.alignment import (
     Alignment,
+    PiecePair,
     Step,
     align_pieces,
     choose_step,
@@ -74,11 +75,11 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     torch.testing.assert_close(
         found[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
     )
-    batch = [[*source, END_ID], [*source, *source, END_ID]], [target, target[:2]], [False] * 2
+    batch = [PiecePair([*source, END_ID], target), PiecePair([*source * 2, END_ID], target[:2])]
 
     def links(*steps: Step) -> list[tuple[int, int]]:
         # Whatever shares the batch.
-        found, mutual = align_pieces([model] * len(steps), *batch, controls=0, steps=steps)[0]
+        found, mutual = align_pieces([model] * len(steps), batch, controls=0, steps=steps)[0]
         norms = expected[1:, :-1] if steps[0].reads else expected[:-1, :-1]
         norms = norms / (
             expected.sum(1)[1:, None] if steps[0].reads else expected.sum(1)[:-1, None]
@@ -93,9 +94,8 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     # Two equal models agree with each of them.
     assert links(reads, reads) == links(reads)
     # A control symbol is neither linked nor counted; final stops are linked to each other alone.
-    ((found, mutual),) = align_pieces(
-        [model], [[source[0], *source, END_ID]], [target], [True], controls=1, steps=[reads]
-    )
+    with_control = PiecePair([source[0], *source, END_ID], target, stops=True)
+    ((found, mutual),) = align_pieces([model], [with_control], controls=1, steps=[reads])
     last = len(source) - 1
     assert [i == last for i, _ in found] == [False] * (len(target) - 1) + [True]
     assert min(i for i, _ in found) >= 0
@@ -164,11 +164,13 @@ def test_parts_are_found_where_they_stand_also_if_what_is_copied_has_their_words
     output = [Candidate("man", -1.0, ["man"], False)]
     outputs = [output if len(segment.source_ids) > 1 else [] for segment in segments]
     translation = Translation.from_segments(segments, outputs)
-    spans = parts_of(line, translation)
-    found = [(line[slice(*a)], translation.text[slice(*b)]) for a, b in spans]
+    found = list(parts_of(Alignment(line, translation.text), translation.parts))
     parts = [(part, its.text) for _, part, its in translation.parts]
-    assert found[1::2] == (parts or [(line.strip(), translation.text.strip())])
-    assert all(a.split() == b.split() for a, b in found[::2])
+    assert [(one.source, one.target) for one in found[1::2]] == parts
+    assert all(one.source.split() == one.target.split() for one in found[::2] if parts)
+    for one in found:
+        assert line.startswith(one.source, one.start)
+        assert translation.text.startswith(one.target, one.target_start)
 
 
 def test_words_have_the_links_of_their_pieces() -> None:

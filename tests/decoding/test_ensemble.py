@@ -110,11 +110,9 @@ def test_given_targets_are_scored_by_the_mean_of_the_probabilities(
 ) -> None:
     targets = [[3], [4, 4, 6, 1, 3], [5, 3]]
     for together in (models[:1], models):
-        found = score_targets(together, SOURCES, targets)
-        assert [score.log_probability for score in found] == pytest.approx(
-            [log_probability(together, *pair) for pair in zip(SOURCES, targets, strict=True)],
-            abs=1e-9,
-        )
+        pairs = list(zip(SOURCES, targets, strict=True))
+        found = [score.log_probability for score in score_targets(together, pairs)]
+        assert found == pytest.approx([log_probability(together, *p) for p in pairs], abs=1e-9)
 
 
 def test_small_probabilities_do_not_underflow() -> None:

@@ -19,10 +19,10 @@ def test_scores_are_the_sums_of_the_target_s_log_probabilities(
     make_model: MakeModel, chunk_elements: int
 ) -> None:
     model = make_model(vocab_size=9)
-    targets = [[3], [4, 4, 7, 1, 3], [8, 3]]
-    found = score_targets([model], SOURCES, targets, chunk_elements=chunk_elements)
+    pairs = list(zip(SOURCES, ([3], [4, 4, 7, 1, 3], [8, 3]), strict=True))
+    found = score_targets([model], pairs, chunk_elements=chunk_elements)
     assert [score.tokens for score in found] == [1, 5, 2]
-    for source, target, score in zip(SOURCES, targets, found, strict=True):
+    for (source, target), score in zip(pairs, found, strict=True):
         logits = model(torch.tensor([source]), torch.tensor([[2, *target[:-1]]]))[0]
         gold = [float(row.log_softmax(0)[token]) for row, token in zip(logits, target, strict=True)]
         assert score.log_probability == pytest.approx(sum(gold), abs=1e-9)
@@ -31,7 +31,7 @@ def test_scores_are_the_sums_of_the_target_s_log_probabilities(
 
 def test_low_precision_takes_log_probabilities_in_float32(make_model: MakeModel) -> None:
     model = make_model(vocab_size=9).bfloat16()
-    (score,) = score_targets([model], [[4, 5, 3]], [[6, 7, 3]])
+    (score,) = score_targets([model], [([4, 5, 3], [6, 7, 3])])
     with torch.no_grad():
         logits = model(torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6, 7]]))[0]
     gold = logits.float().log_softmax(-1).gather(1, torch.tensor([[6], [7], [3]]))

@@ -116,7 +116,7 @@ def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
             max_length=count * len(ids) + 4,
             separator="" if is_last else " ",
             prefix="a" if is_first else "",
-            prefix_ids=prefix_ids if is_first else (),
+            prefix_ids=prefix_ids if is_first else [],
             source=" ".join([sentence] * count),
         )
 

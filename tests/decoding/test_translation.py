@@ -25,7 +25,7 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
             [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)],
             [],  # a blank one
             [Candidate("二。", -0.5, ["二。"], True), Candidate("B。", -4.0, ["B。"], False)],
-            [Candidate("three ", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)],
+            [Candidate("three", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)],
         ],
     )
     assert translation.candidates == [
@@ -70,7 +70,7 @@ def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_nee
 
 
 def test_what_is_copied_stands_around_the_translations() -> None:
-    found = [Candidate("Eins ", -1.0, ["Eins"], False), Candidate("Ein", -2.0, ["Ein"], False)]
+    found = [Candidate("Eins", -1.0, ["Eins"], False), Candidate("Ein", -2.0, ["Ein"], False)]
     marked, number = segment(" \t", copied="  - "), segment(copied="42\t")
     translation = Translation.from_segments([number, marked, number], [[], found, []])
     assert translation.candidates == [
@@ -94,7 +94,7 @@ def test_an_output_of_less_than_a_third_of_the_pieces_is_too_short(
     tokenizer: Tokenizer, source: int, output: int, short: bool
 ) -> None:
     one = Segment([5] * source, 99)
-    (found,) = make_candidates(one, [Hypothesis([5] * output, -1.0, False)], tokenizer)
+    (found,) = make_candidates(tokenizer, one, [Hypothesis([5] * output, -1.0, False)])
     assert found.too_short == short
     fine = Candidate("a", -1.0, ["a"] * 9, False)
     warnings = OutputWarnings()
