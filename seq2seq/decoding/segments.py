@@ -13,7 +13,6 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import MAX_POSITIONS
-from seq2seq.search import DecodingConfig
 from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.translate import SearchInput
@@ -56,6 +55,39 @@ _BREAKS = (
 
 
 @dataclass(frozen=True)
+class LengthLimits:
+    """The most tokens of a source and of its translation, without control symbols and `</s>`."""
+
+    source: int
+    target: int
+    extra: int  # how many tokens longer than its source a translation may be: 50 in 6.1
+
+
+def length_limits(
+    configs: Sequence[TransformerConfig],
+    tokenizer: Tokenizer,
+    options: TranslationOptions,
+    controls: int,
+) -> LengthLimits:
+    """Compute how long the texts of models that translate together may be."""
+    assert options.search is not None
+    added, extra = 1 + controls, options.search.max_extra_tokens
+    longest = tokenizer.max_source_tokens or options.max_source_tokens
+    source = max(1, min(longest, options.max_source_tokens) - added)
+    target = source + extra
+    for config in configs:
+        if options.engine == "ctranslate2":
+            source = min(source, MAX_POSITIONS - 1)
+            target = min(target, MAX_POSITIONS - 1)
+        if config.positions is Positions.learned:
+            # The table bounds the source with its `</s>` and the target with its start symbol.
+            positions = max(1 + added, config.max_learned_positions)
+            source = min(source, positions - added)
+            target = min(target, positions - 1)
+    return LengthLimits(source, target, extra)
+
+
+@dataclass(frozen=True)
 class Segment(SearchInput):
     """One input of the model, and what is copied around its translation."""
 
@@ -73,8 +105,7 @@ def make_segments(
     prefixes: Sequence[str],
     tokenizer: Tokenizer,
     *,
-    max_tokens: int,
-    max_output: Callable[[int], int],
+    limits: LengthLimits,
     by_sentence: bool = False,
     language: str = "",
     first_line: int = 1,
@@ -83,9 +114,8 @@ def make_segments(
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
-    Each has at most `max_tokens` tokens, `</s>` and the control symbols before it not counted.
-    `max_output` gives the maximum length of its translation. A line is divided at tabs unless it
-    has a prefix, at the ends of sentences if `by_sentence`, and where it is too long.
+    A line is divided at tabs unless it has a prefix, at the ends of sentences if `by_sentence`, and
+    where it is too long.
     """
     if len(prefixes) != len(lines):
         raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
@@ -101,7 +131,7 @@ def make_segments(
         for text in texts or [""]:
             start = 0 if translate_all or prefix.strip() else _copied_until(text, language)
             copied = text[:start]
-            for piece in split_text(text[start:], tokenizer, max_tokens, language):
+            for piece in split_text(text[start:], tokenizer, limits.source, language):
                 parts.append(_Part(line_index, copied, piece, of_first))
                 copied = of_first = ""
     encoded = tokenizer.encode_source([part.text.strip() for part in parts])
@@ -109,11 +139,12 @@ def make_segments(
     segments_of_lines: list[list[Segment]] = [[] for _ in lines]
     for part, token_ids, prefix_ids in zip(parts, encoded, encoded_prefixes, strict=True):
         source = part.text.strip()
+        ids = token_ids[: limits.source]
         segment = Segment(
-            source_ids=[*(controls if token_ids else ()), *token_ids[:max_tokens], END_ID],
-            max_length=max_output(min(len(token_ids), max_tokens)),
+            source_ids=[*(controls if ids else ()), *ids, END_ID],
+            max_length=min(len(ids) + limits.extra, limits.target),
             separator=_END_OF_LINE.sub(" ", part.text[len(part.text.rstrip()) :]),
-            truncated=len(token_ids) > max_tokens,
+            truncated=len(token_ids) > len(ids),
             unknown=token_ids.count(UNKNOWN_ID),
             prefix=part.prefix,
             prefix_ids=prefix_ids,
@@ -219,31 +250,6 @@ def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tup
             more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")
             raise UserError(f"there are {count} {fewer} but more {more}: give one prefix per line")
         yield line, prefix
-
-
-def longest_texts(
-    configs: Sequence[TransformerConfig],
-    tokenizer: Tokenizer,
-    options: TranslationOptions,
-    search: DecodingConfig,
-    *,
-    control_symbols: int,
-) -> tuple[int, int]:
-    """Compute the most tokens of a source and of a translation, without controls and `</s>`."""
-    added = 1 + control_symbols
-    longest = tokenizer.max_source_tokens or options.max_source_tokens
-    source = max(1, min(longest, options.max_source_tokens) - added)
-    target = source + search.max_extra_tokens
-    for config in configs:
-        if options.engine == "ctranslate2":
-            source = min(source, MAX_POSITIONS - 1)
-            target = min(target, MAX_POSITIONS - 1)
-        if config.positions is Positions.learned:
-            # The table bounds the source with its `</s>` and the target with its start symbol.
-            positions = max(1 + added, config.max_learned_positions)
-            source = min(source, positions - added)
-            target = min(target, positions - 1)
-    return source, target
 
 
 def check_length(side: str, ids: Sequence[int], longest: int) -> None:

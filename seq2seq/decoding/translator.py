@@ -38,12 +38,7 @@ from seq2seq.decoding.ensemble import (
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import (
-    Segment,
-    check_length,
-    longest_texts,
-    make_segments,
-)
+from seq2seq.decoding.segments import Segment, check_length, length_limits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
@@ -72,6 +67,8 @@ class Translator:
     optimized for this machine: training the original further changes no translation. Several models
     are an ensemble, which predicts each token by the mean of their probabilities.
     """
+
+    _pool: ThreadPoolExecutor | None = None
 
     def __init__(
         self,
@@ -106,12 +103,7 @@ class Translator:
                 )
             assert isinstance(search, SearchConfig)
             self.engine = CTranslate2Engine(
-                together[0],
-                self.device,
-                precision,
-                search.beam_size,
-                self.workers,
-                scores=options.scores,
+                together[0], self.device, precision, search.beam_size, self.workers, options.scores
             )
             # Of alignments, the probabilities of given translations, and attention.
             precision = "fp32" if precision == "fp32" else "auto"
@@ -144,13 +136,8 @@ class Translator:
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language
         )
-        self._longest_source, self._longest_target = longest_texts(
-            [model.config for model in self.models],
-            self.tokenizer,
-            options,
-            self.search,
-            control_symbols=len(self.controls),
-        )
+        configs = [model.config for model in self.models]
+        self._limits = length_limits(configs, self.tokenizer, self.options, len(self.controls))
 
     @classmethod
     def load(
@@ -193,20 +180,16 @@ class Translator:
         lines from `first_line`. After each batch, `on_batch` is called with the number of segments
         that are done, and of all.
         """
-        run = partial(self._map_batches, on_batch=on_batch)
-        return self._translate(lines, prefixes, first_line, run)
-
-    def _translate(
-        self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None,
-        first_line: int,
-        map_batches: Callable[..., list[list[Candidate]]],
-    ) -> list[Translation]:
         of_lines = self.segments(lines, prefixes, first_line=first_line)
-        segments = list(chain(*of_lines))
+        blank: list[Candidate] = []
         outputs = iter(
-            map_batches(self.translate_batch, segments, lambda each: len(each.source_ids), [])
+            self._map_batches(
+                self.translate_batch,
+                list(chain(*of_lines)),
+                lambda segment: len(segment.source_ids),
+                blank,
+                on_batch,
+            )
         )
         return [
             Translation.from_segments(of_line, list(islice(outputs, len(of_line))))
@@ -230,8 +213,7 @@ class Translator:
             lines,
             [""] * len(lines) if prefixes is None else prefixes,
             self.tokenizer,
-            max_tokens=self._longest_source,
-            max_output=self._max_output,
+            limits=self._limits,
             by_sentence=self.options.sentences,
             language=self.source_language,
             first_line=first_line,
@@ -276,13 +258,14 @@ class Translator:
     def chunk_workers(self) -> Iterator[list[Callable[[Chunk], list[Translation]]]]:
         """Provide functions that translate a chunk at a time, as many as keep all workers busy."""
         with worker_threads(self.workers) as pool:
-            run = partial(self._map_batches, pool=pool)
-
-            def translate(chunk: Chunk) -> list[Translation]:
-                return self._translate(chunk.lines, chunk.prefixes, chunk.first_line, run)
-
+            translator = copy.copy(self)
+            translator._pool = pool
             # A chunk is several batches; while one waits for its last, others have more.
-            yield [translate] * (2 + self.workers // 8)
+            yield [translator.translate_chunk] * (2 + self.workers // 8)
+
+    def translate_chunk(self, chunk: Chunk) -> list[Translation]:
+        """Translate the lines of a chunk."""
+        return self.translate(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
 
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]
@@ -301,8 +284,8 @@ class Translator:
         pairs = []
         for line, (source, target) in enumerate(encoded, start=1):
             for side, ids, longest in (
-                ("source", source, self._longest_source),
-                ("translation", target, self._longest_target),
+                ("source", source, self._limits.source),
+                ("translation", target, self._limits.target),
             ):
                 if len(ids) > longest:
                     raise UserError(
@@ -359,7 +342,7 @@ class Translator:
         targets = self.tokenizer.encode_target([part.target for part in parts])
         pairs = []
         for part, ids, target_ids in zip(parts, sources, targets, strict=True):
-            ids, target_ids = ids[: self._longest_source], target_ids[: self._longest_target]
+            ids, target_ids = ids[: self._limits.source], target_ids[: self._limits.target]
             pair = PiecePair([END_ID], [])
             if part.source != part.target and ids and target_ids:
                 stops = end_with_stops(self.tokenizer, ids, target_ids)
@@ -372,7 +355,7 @@ class Translator:
         """The layer and the step in which each model aligns."""
         with self._exclusive():
             return [
-                choose_step(model, self.tokenizer, self.controls, self._longest_source)
+                choose_step(model, self.tokenizer, self.controls, self._limits.source)
                 for model in self.models
             ]
 
@@ -387,8 +370,8 @@ class Translator:
             target = self.translate([source])[0].text
         source_ids = self.tokenizer.encode_source([source.strip()])[0]
         target_ids = self.tokenizer.encode_target([target.strip()])[0]
-        check_length("source", source_ids, self._longest_source)
-        check_length("target", target_ids, self._longest_target)
+        check_length("source", source_ids, self._limits.source)
+        check_length("target", target_ids, self._limits.target)
         with self._exclusive():
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
@@ -406,15 +389,14 @@ class Translator:
         size: Callable[[T], int],
         blank: R,
         on_batch: Callable[[int, int], None] = lambda done, items: None,
-        pool: ThreadPoolExecutor | None = None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
 
-        That of an item of size 1, which is `</s>` alone, is `blank`. With a `pool`, several calls
-        run at the same time; otherwise they take turns.
+        That of an item of size 1, which is `</s>` alone, is `blank`. With a pool, several calls run
+        at the same time; otherwise they take turns.
         """
         workers = self.workers
-        if pool:  # few batches, since small ones are slow; a GPU has one worker
+        if self._pool:  # few batches, since small ones are slow; a GPU has one worker
             workers = min(4, len(items) // 16) if self.device.type == "cpu" else 1
         sizes = list(map(size, items))
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
@@ -428,8 +410,8 @@ class Translator:
 
         with ExitStack() as turn:
             run: Callable[..., Iterator[int]]
-            if pool:
-                run = pool.map
+            if self._pool:
+                run = self._pool.map
             else:
                 turn.enter_context(self._exclusive())
                 run = turn.enter_context(parallel_map(min(workers, len(batches))))
@@ -442,10 +424,6 @@ class Translator:
         """Exclude other calls, and the caller's autocast."""
         with process_lock, torch.autocast(self.device.type, enabled=False):
             yield
-
-    def _max_output(self, source_tokens: int) -> int:
-        """Return the maximum length of a translation: by default input length + 50 (6.1)."""
-        return min(source_tokens + self.search.max_extra_tokens, self._longest_target)
 
 
 def _check_lists(**texts: object) -> None:

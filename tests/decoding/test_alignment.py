@@ -19,7 +19,7 @@ from seq2seq.decoding.alignment import (
     record_attention,
 )
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import make_segments
+from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
@@ -159,7 +159,7 @@ def test_parts_are_found_where_they_stand_also_if_what_is_copied_has_their_words
     tokenizer: Tokenizer, line: str, by_sentence: bool
 ) -> None:
     (segments,) = make_segments(
-        [line], [""], tokenizer, max_tokens=12, max_output=lambda n: n, by_sentence=by_sentence
+        [line], [""], tokenizer, limits=LengthLimits(12, 12, 0), by_sentence=by_sentence
     )
     output = [Candidate("man", -1.0, ["man"], False)]
     outputs = [output if len(segment.source_ids) > 1 else [] for segment in segments]
