@@ -15,7 +15,9 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -352,24 +354,20 @@ def record_attention(
     The model must be in evaluation mode; the ids are without start and end symbols.
     """
     weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, MultiHeadAttention):
-            cross = name.endswith("cross_attention")
-            layers = weights["cross" if cross else name.partition(".")[0]]
 
-            def record(_: nn.Module, inputs: tuple[Tensor], layers: list[Tensor] = layers) -> None:
-                layers.append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
+    def record(kind: str, _: nn.Module, inputs: tuple[Tensor]) -> None:
+        weights[kind].append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
 
-            # The input of the dropout is the softmax.
-            hooks.append(module.dropout.register_forward_pre_hook(record))
     source, target_input = [*source_ids, END_ID], [START_ID, *target_ids]
     device = next(model.parameters()).device
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, MultiHeadAttention):
+                kind = "cross" if name.endswith("cross_attention") else name.partition(".")[0]
+                # The input of the dropout is the softmax.
+                hook = module.dropout.register_forward_pre_hook(partial(record, kind))
+                hooks.enter_context(hook)
         model(torch.tensor([source], device=device), torch.tensor([target_input], device=device))
-    finally:
-        for hook in hooks:
-            hook.remove()
     return AttentionMaps(
         source=tokenizer.source_pieces(source),
         target_input=tokenizer.pieces(target_input),

@@ -234,20 +234,18 @@ class CTranslate2Engine(Engine):
         """See `Engine.search`; scores don't contain a prefix's log-probability."""
         assert isinstance(config, SearchConfig)
         longest = max(segment.max_length for segment in segments)
+        found = []
         results = self._translate(segments, config, longest)
-        for i, segment in enumerate(segments):
+        for segment, result in zip(segments, results, strict=True):
             # The limit is for the whole call. If too few outputs keep to that of their segment, it
             # is searched again; a greedy output is cut, since a search up to there is the same.
-            fit = sum(len(pieces) <= segment.max_length for pieces in results[i].hypotheses)
-            if fit < config.nbest:
-                if config.beam_size == 1:
-                    results[i] = self._cut(results[i].hypotheses[0], segment, config)
-                else:
-                    results[i] = self._translate([segment], config, segment.max_length)[0]
-        return [
-            self._hypotheses(result, segment.max_length, config)
-            for result, segment in zip(results, segments, strict=True)
-        ]
+            fit = sum(len(pieces) <= segment.max_length for pieces in result.hypotheses)
+            if fit < config.nbest and config.beam_size == 1:
+                result = self._cut(result.hypotheses[0], segment, config)
+            elif fit < config.nbest:
+                (result,) = self._translate([segment], config, segment.max_length)
+            found.append(self._hypotheses(result, segment.max_length, config))
+        return found
 
     def _translate(
         self, segments: Sequence[SearchInput], config: SearchConfig, max_length: int

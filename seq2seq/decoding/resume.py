@@ -152,7 +152,8 @@ def models_sha256(runs: Iterable[str]) -> str:
     files = []
     for run in runs:
         sums = read_manifest(find_model(Path(run)))
-        files.append(sorted((name, sums[name]) for name in sums.keys() - {"README.md"}))
+        sums.pop("README.md", None)
+        files.append(sorted(sums.items()))
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 

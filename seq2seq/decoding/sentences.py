@@ -201,14 +201,11 @@ class _Splitter:
             if match["bracket"]:
                 if index > bracket_end and self._is_part(index, first):
                     bracket_end = self.closing[index]
-                continue
-            if not (match["wide"] or match["narrow"]):
-                continue
-            if index < bracket_end and not self._ends_with_quotation(match, bracket_end):
-                continue
-            if self._ends_here(match, first):
-                yield match.end()
-                first = self._first_character(match.end())
+            elif match["wide"] or match["narrow"]:
+                inside = index < bracket_end and not self._ends_with_quotation(match, bracket_end)
+                if not inside and self._ends_here(match, first):
+                    yield match.end()
+                    first = self._first_character(match.end())
 
     def _first_character(self, start: int) -> int:
         while start < len(self.line) and self.line[start] in " \u3000\t\"'“„«":
@@ -246,10 +243,8 @@ class _Splitter:
         # "iPhone" begins sentences, "and" does not.
         if self.cased and word[:1].islower() and not any(map(str.isupper, word)):
             return False
-        if match["narrow"] != ".":
-            return True
-        if match[0].rstrip() != ".":
-            return True  # a quotation or brackets end with it
+        if match["narrow"] != "." or match[0].rstrip() != ".":
+            return True  # "!", or a quotation or brackets end with it
         return self._word_ends(first, match.start(), after)
 
     def _wide_stop_ends(self, match: re.Match[str], first: int) -> bool:
@@ -289,9 +284,8 @@ class _Splitter:
         is_initial = len(word) == 1 and word.isalpha()
         if is_initial and word.islower() and before[-1:].isdigit() and not is_abbreviated:
             return True  # "5 h.", but "753 v. Chr."
-        if is_initial or _DOTTED.fullmatch(word) or word in self.words.may_end:
-            return starts
-        if self.words.ordinals and _is_number(word):
+        is_ordinal = self.words.ordinals and _is_number(word)
+        if is_initial or is_ordinal or _DOTTED.fullmatch(word) or word in self.words.may_end:
             return starts
         return True
 
