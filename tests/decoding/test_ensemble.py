@@ -11,6 +11,7 @@ import torch
 from seq2seq.decoder import IncrementalDecoder
 from seq2seq.decoding.ensemble import (
     Ensemble,
+    TargetScore,
     default_search,
     mean_log_probabilities,
     score_targets,
@@ -105,14 +106,34 @@ def test_beam_search_finds_the_best_outputs_by_the_mean_of_the_probabilities(
                 assert hypothesis.score == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("chunk_elements", [25, 2**23])
 def test_given_targets_are_scored_by_the_mean_of_the_probabilities(
-    models: list[Transformer],
+    models: list[Transformer], chunk_elements: int
 ) -> None:
-    targets = [[3], [4, 4, 6, 1, 3], [5, 3]]
+    pairs = list(zip(SOURCES, ([3], [4, 4, 6, 1, 3], [5, 3]), strict=True))
     for together in (models[:1], models):
-        pairs = list(zip(SOURCES, targets, strict=True))
-        found = [score.log_probability for score in score_targets(together, pairs)]
-        assert found == pytest.approx([log_probability(together, *p) for p in pairs], abs=1e-9)
+        found = score_targets(together, pairs, chunk_elements=chunk_elements)
+        assert [score.tokens for score in found] == [1, 5, 2]
+        for pair, score in zip(pairs, found, strict=True):
+            expected = log_probability(together, *pair)
+            assert score.log_probability == pytest.approx(expected, abs=1e-9)
+            assert score.perplexity == pytest.approx(math.exp(-expected / len(pair[1])))
+
+
+def test_low_precision_takes_log_probabilities_in_float32(make_model: MakeModel) -> None:
+    model = make_model(vocab_size=9).bfloat16()
+    (score,) = score_targets([model], [([4, 5, 3], [6, 7, 3])])
+    with torch.no_grad():
+        logits = model(torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6, 7]]))[0]
+    gold = logits.float().log_softmax(-1).gather(1, torch.tensor([[6], [7], [3]]))
+    assert score.log_probability == pytest.approx(float(gold.sum()), abs=1e-5)
+
+
+def test_totals_and_perplexities() -> None:
+    total = TargetScore.total([TargetScore(-3.0, 2), TargetScore(0.0, 0), TargetScore(-1.0, 2)])
+    assert (total, total.perplexity) == (TargetScore(-4.0, 4), pytest.approx(math.e))
+    assert TargetScore(0.0, 0).perplexity == 1
+    assert math.isfinite(TargetScore(-1e6, 1).perplexity)
 
 
 def test_small_probabilities_do_not_underflow() -> None:
