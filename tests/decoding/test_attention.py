@@ -1,7 +1,6 @@
 """The attention of a sentence pair against equation 1 in NumPy, and its picture."""
 
 import io
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,25 +9,14 @@ from matplotlib.image import imread
 from torch import Tensor, nn
 
 from seq2seq.decoding.alignment import draw_heads
-from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention
 from tests.conftest import MakeTrained
+from tests.decoding.translators import new_translator
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
-
-
-@pytest.fixture
-def make_translator(make_trained: MakeTrained) -> Callable[..., Translator]:
-    def make(precision: str = "fp32", **choices: object) -> Translator:
-        trained = make_trained(**choices)
-        trained.model.train()
-        return Translator(trained, TranslationOptions(device="cpu", precision=precision))
-
-    return make
 
 
 def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> np.ndarray:
@@ -43,9 +31,11 @@ def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> np.n
 
 
 def test_the_weights_are_equation_1_of_each_attention_between_the_pieces(
-    make_translator: Callable[..., Translator], tokenizer: Tokenizer
+    make_trained: MakeTrained, tokenizer: Tokenizer
 ) -> None:
-    translator = make_translator()
+    trained = make_trained()
+    trained.model.train()
+    translator = new_translator(trained)
     model, inputs = translator.models[0], {}
 
     def keep(module: nn.Module, given: tuple) -> None:
@@ -85,9 +75,10 @@ def test_the_weights_are_equation_1_of_each_attention_between_the_pieces(
     ],
 )
 def test_blank_and_too_long_texts_are_refused(
-    make_translator: Callable[..., Translator], source: str, target: str, complaint: str
+    make_trained: MakeTrained, source: str, target: str, complaint: str
 ) -> None:
-    translator = make_translator(positions=Positions.learned, max_learned_positions=80)
+    trained = make_trained(positions=Positions.learned, max_learned_positions=80)
+    translator = new_translator(trained, max_extra_tokens=50)
     translator.attention(SOURCE, TARGET)
     with pytest.raises(UserError, match=complaint):
         translator.attention(source, target)
