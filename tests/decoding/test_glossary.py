@@ -14,13 +14,6 @@ from tests.conftest import MakeTrained
 from tests.decoding.translators import new_translator
 
 
-def test_a_line_that_names_languages_is_no_term(tmp_path: Path) -> None:
-    path = tmp_path / "terms.tsv"
-    for header in ("English\tDeutsch", "Term\tTranslation"):
-        path.write_text(f"{header}\nsea\tMeer\nGerman\tdeutsch\n")
-        assert read_glossary(path) == {"sea": "Meer", "German": "deutsch"}
-
-
 def test_a_term_is_aligned_with_its_translation(make_trained: MakeTrained) -> None:
     terms = {"man": "eine", "dog": "dog"}
     translator = new_translator(make_trained(), glossary=terms)
@@ -56,12 +49,19 @@ def test_terms_are_paired_where_they_stand_equally_often(
     assert [f"{source[slice(*one)]} {target[slice(*other)]}" for one, other in found] == pairs
 
 
-def test_blank_lines_comments_and_copies_are_no_terms(tmp_path: Path) -> None:
-    path = tmp_path / "terms.tsv"
-    path.write_bytes(
-        b"\xef\xbb\xbf# nautical\r\n\r\n sea \tla  mer\r\nred house\tmaison\r\nsea\tla mer"
-    )
-    assert read_glossary(path) == {"sea": "la mer", "red house": "maison"}
+@pytest.mark.parametrize(
+    ("content", "terms"),
+    [
+        ("English\tDeutsch\nsea\tMeer\nGerman\tdeutsch\n", {"sea": "Meer", "German": "deutsch"}),
+        ("Term\tTranslation\nsea\tMeer\n", {"sea": "Meer"}),
+        ("\ufeff# nautical\r\n\r\n sea \tla  mer\r\nsea\tla mer", {"sea": "la mer"}),
+    ],
+)
+def test_names_of_languages_blank_lines_comments_and_copies_are_no_terms(
+    tmp_path: Path, content: str, terms: dict[str, str]
+) -> None:
+    (tmp_path / "terms.tsv").write_bytes(content.encode())
+    assert read_glossary(tmp_path / "terms.tsv") == terms
 
 
 @pytest.mark.parametrize(

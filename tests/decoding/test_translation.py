@@ -18,16 +18,17 @@ def segment(separator: str = "", **about: object) -> Segment:
     return Segment([5, 3], 9, separator=separator, **about)
 
 
-def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
-    translation = Translation.from_segments(
-        [segment(" ", unknown=1), segment(), segment("", truncated=True, unknown=2), segment()],
-        [
-            [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)],
-            [],  # a blank one
-            [Candidate("二。", -0.5, ["二。"], True), Candidate("B。", -4.0, ["B。"], False)],
-            [Candidate("three", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)],
-        ],
-    )
+def test_a_line_has_the_best_of_each_segment_then_the_second_best_and_the_parts() -> None:
+    one = [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)]
+    two = [Candidate("二。", -0.5, ["二。"], True), Candidate("B。", -4.0, ["B。"], False)]
+    three = [Candidate("three", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)]
+    segments = [
+        segment(" ", unknown=1, source="Eins."),
+        segment(),  # a blank one
+        segment(truncated=True, unknown=2, source="Zwei."),
+        segment(source="drei"),
+    ]
+    translation = Translation.from_segments(segments, [one, [], two, three])
     assert translation.candidates == [
         Candidate("One. 二。three", -1.75, ["One", ".", "二。", "three"], True),
         Candidate("A. B。c", -14.0, ["A.", "B。", "c"], False),
@@ -35,21 +36,11 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
     assert (translation.text, translation.score) == ("One. 二。three", -1.75)
     assert (translation.source_segments, translation.unknown) == (4, 3)
     assert translation.source_truncated
-
-
-def test_the_translation_of_each_segment_is_kept_beside_that_of_the_line() -> None:
-    one = [Candidate("Eins.", -1.0, ["Eins."], False), Candidate("Ein.", -2.0, ["Ein."], False)]
-    two = [Candidate("Zwei.", -0.5, ["Zwei."], True)]
-    segments = [
-        Segment([5, 3], 9, separator=" ", unknown=1, source="One."),
-        Segment([3], 9, source=""),
-        Segment([5, 3], 9, truncated=True, source="Two."),
-    ]
-    translation = Translation.from_segments(segments, [one, [], two])
     assert translation.parts == (
-        ("", "One.", Translation(one, unknown=1)),
+        ("", "Eins.", Translation(one, unknown=1)),
         (" ", "", Translation([])),
-        ("", "Two.", Translation(two, source_truncated=True)),
+        ("", "Zwei.", Translation(two, source_truncated=True, unknown=2)),
+        ("", "drei", Translation(three)),
     )
 
 
