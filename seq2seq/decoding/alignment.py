@@ -258,7 +258,11 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor, laye
     for one in below:
         x = one(x, memory, target_mask, source_mask)
     assert isinstance(last, DecoderLayer)
-    x = _after_self_attention(last, x, target_mask)
+    if getattr(last, "pre_norm", False):  # what cross-attention reads (B, T, D)
+        y = last.self_attention_norm(x)
+        x = last.cross_attention_norm(x + last.self_attention(y, y, target_mask))
+    else:
+        x = last.self_attention_norm(x + last.self_attention(x, x, target_mask))
     module, heads, groups = last.cross_attention, model.config.num_heads, model.config.kv_heads
     query = module.split_heads(module.w_q(x))  # (B, H, T, K)
     key, value = (
@@ -275,14 +279,6 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor, laye
     squares = (weights @ products * weights).sum(dim=3).clamp(min=0)  # (B, S, T)
     norms = squares.sqrt().transpose(1, 2)  # (B, T, S)
     return norms / norms.sum(dim=2, keepdim=True)
-
-
-def _after_self_attention(layer: DecoderLayer, x: Tensor, target_mask: Tensor) -> Tensor:
-    """Map what a layer reads, x (B, T, D), to what its cross-attention reads (B, T, D)."""
-    if getattr(layer, "pre_norm", False):
-        y = layer.self_attention_norm(x)
-        return layer.cross_attention_norm(x + layer.self_attention(y, y, target_mask))
-    return layer.self_attention_norm(x + layer.self_attention(x, x, target_mask))
 
 
 FORMATS = ("svg", "png", "pdf")

@@ -190,10 +190,6 @@ class _Need:
         sizes = range(min(len(sequence), len(tokens) - self.begin), 0, -1)
         return next((size for size in sizes if tokens[-size:] == sequence[:size]), 0)
 
-    def is_complete(self, tokens: tuple[int, ...]) -> bool:
-        """Return whether one of the sequences is at the end of the tokens."""
-        return any(self.begun(tokens, sequence) == len(sequence) for sequence in self.sequences)
-
 
 @dataclass(frozen=True)
 class _Live:
@@ -203,10 +199,6 @@ class _Live:
     tokens: tuple[int, ...]  # the start symbol first
     needs: tuple[_Need, ...]
     parent: int = 0  # the index, among those of its sentence, of what it was before the last token
-
-    def missing(self) -> int:
-        """Return how many terms are still to be written."""
-        return sum(need.left for need in self.needs)
 
     def progress(self) -> int:
         """Return a number that grows with each token of the terms."""
@@ -227,9 +219,11 @@ class _Live:
 
     def after(self, token: int, continuing: Collection[int]) -> tuple[_Need, ...]:
         """Return what is still to be written when a token follows."""
+        if token in continuing:
+            return self.needs
         needs = []
         for need in self.needs:
-            if token not in continuing and need.is_complete(self.tokens):
+            if any(need.begun(self.tokens, way) == len(way) for way in need.sequences):
                 need = replace(need, left=need.left - 1, begin=len(self.tokens))
             if need.left:
                 needs.append(need)
@@ -256,7 +250,8 @@ def constrained_search(
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.beam_size))  # (B, ...) -> (N, ...)
     while True:
-        logits = step(beams.newest_tokens(), state)  # (N,) -> (N, V)
+        newest = beams.of_each(lambda hypothesis: hypothesis.tokens[-1])
+        logits = step(newest, state)  # (N,) -> (N, V)
         state.reorder(beams.extend(logits))
         remaining = [i for i in range(len(beams.live)) if not beams.is_done(i)]
         if not remaining:
@@ -289,11 +284,7 @@ class _Banks(SearchBatch):
         within_words = torch.tensor([*continuing, self.end_id])
         self.within_words = [copy_to_device(within_words, max_lengths.device)]  # in a list, to stay
 
-    def newest_tokens(self) -> Tensor:
-        """Return the last token of each hypothesis (N,)."""
-        return self._of_each(lambda hypothesis: hypothesis.tokens[-1])
-
-    def _of_each(self, value: Callable[[_Live], float]) -> Tensor:
+    def of_each(self, value: Callable[[_Live], float]) -> Tensor:
         """Copy a value of each hypothesis to the device (N,)."""
         values = np.array(list(map(value, chain(*self.live))))
         return copy_to_device(torch.from_numpy(values), self.max_lengths.device)
@@ -303,14 +294,14 @@ class _Banks(SearchBatch):
         shape = len(self.live), self.config.beam_size
         scores = output_log_probabilities(logits.view(*shape, -1), self.suppressed_ids)
         force_tokens(scores, self.forced_tokens())  # (B, beam, V)
-        live_scores = self._of_each(lambda hypothesis: hypothesis.score)
+        live_scores = self.of_each(lambda hypothesis: hypothesis.score)
         scores += live_scores.view(*shape, 1).to(scores.dtype)
         self.length += 1
         for i, candidates in enumerate(self._candidates(scores)):
             self.live[i] = self._choose(i, candidates)
             if self.live[i] == self.nothing and not self.finished[self.sentence_ids[i]]:
                 raise impossible_error(float(scores[i].max()))  # NaN is the largest
-        parents = self._of_each(lambda hypothesis: hypothesis.parent).view(shape)
+        parents = self.of_each(lambda hypothesis: hypothesis.parent).view(shape)
         return rows_of(torch.arange(shape[0], device=parents.device), parents, shape[1])
 
     def _candidates(self, scores: Tensor) -> list[dict[tuple[int, int], float]]:
@@ -355,7 +346,7 @@ class _Banks(SearchBatch):
             elif truncated or not needs:
                 penalized = score / length_penalty(self.length, self.config.alpha)
                 output = Hypothesis(list(before.tokens[1:]), penalized, truncated)
-                finished.append((hypothesis.missing(), output))
+                finished.append((sum(need.left for need in needs), output))
         finished.sort(key=lambda output: (output[0], -output[1].score, output[1].token_ids))
         del finished[self.config.nbest :]
         # As many of each bank, and then the best of the others, those with more terms first.

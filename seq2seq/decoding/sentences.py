@@ -265,7 +265,7 @@ class _Splitter:
         )
         window = self.line[max(0, stop - _WINDOW) : stop]
         *_, before, token = ["", *window.split()] if window[-1:].strip() else ["", "", ""]
-        if not token or any(sign in token for sign in "/@=%"):
+        if not token or set(token) & set("/@=%"):
             return True
         match = _WORD_BEFORE.search(window)
         word = re.sub(r"\.\s", ".", match[0]).strip("'’-") if match else ""
