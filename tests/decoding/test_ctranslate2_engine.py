@@ -160,10 +160,7 @@ def test_this_engine_alone_splits_what_is_longer_than_its_positions(trained: Tra
 def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[str]) -> None:
     with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
         TranslationOptions(precision="int8")
-    search = SearchConfig(beam_size=1, max_extra_tokens=2)
-    options = TranslationOptions(
-        device="cpu", precision="int8", engine="ctranslate2", search=search
-    )
+    options = TranslationOptions(device="cpu", precision="int8", engine="ctranslate2")
     translator, reason = fastest_translator(trained, options)
     assert reason == "engine ctranslate2, which precision int8 needs"
     assert all(found.candidates for found in translator.translate(sentences[:5]))

@@ -48,21 +48,18 @@ def probabilities(
 ) -> dict[Ids, float]:
     """Of every output of sentence 0."""
     cuts = (choices.get("temperature", 1.0), choices.get("top_k"), choices.get("top_p", 1.0))
-    found: dict[Ids, float] = {}
-    for length in range(len(prefix), max_length + 1):
-        for ids in itertools.product((0, 2, 3), repeat=length):
-            if ids[: len(prefix)] == prefix:
-                free = range(len(prefix), length)
-                p = math.prod(
-                    distribution(TABLE.logits(0, ids[:i]), *cuts, suppressed).get(ids[i], 0)
-                    for i in free
-                )
-                ends = (
-                    distribution(TABLE.logits(0, ids), *cuts, suppressed).get(END, 0)
-                    if length < max_length
-                    else 1
-                )
-                found[ids] = p * ends
+
+    def probability(ids: Ids) -> float:
+        if ids[: len(prefix)] != prefix:
+            return 0.0
+        p = 1.0
+        for i in range(len(prefix), min(len(ids) + 1, max_length)):
+            drawn = distribution(TABLE.logits(0, ids[:i]), *cuts, suppressed)
+            p *= drawn.get(ids[i] if i < len(ids) else END, 0.0)
+        return p
+
+    outputs = (itertools.product((0, 2, 3), repeat=length) for length in range(max_length + 1))
+    found = {ids: probability(ids) for ids in itertools.chain(*outputs)}
     assert sum(found.values()) == pytest.approx(1)
     return {ids: p for ids, p in found.items() if p > 0}
 
@@ -87,8 +84,7 @@ def test_outputs_come_as_often_as_they_are_probable(
     assert set(seen) <= set(expected)
     # Pearson's statistic, rare outputs taken together; its mean is the degrees of freedom d and
     # its variance 2 d.
-    frequent = [ids for ids, p in expected.items() if p * count >= 5]
-    groups = [(seen[ids], expected[ids] * count) for ids in frequent]
+    groups = [(seen[ids], p * count) for ids, p in expected.items() if p * count >= 5]
     rest = count - sum(e for _, e in groups)
     if rest > 5:
         groups.append((count - sum(o for o, _ in groups), rest))
