@@ -70,6 +70,8 @@ def test_what_is_copied_stands_around_the_translations() -> None:
     ]
     parts = [(before, its.text) for before, _, its in translation.parts]
     assert parts == [("42\t", ""), ("  - ", "Eins"), (" \t42\t", "")]
+    (part,) = Translation.from_segments([marked], [found]).parts
+    assert part == ("  - ", "", Translation(found))
     copied = Translation.from_segments([number, number], [[], []])
     assert copied.candidates == [Candidate("42\t42\t", 0.0, [], False)]
     assert Translation.from_segments([segment()], [[]]).candidates == []
@@ -84,9 +86,11 @@ def test_what_is_copied_stands_around_the_translations() -> None:
 def test_an_output_of_less_than_a_third_of_the_pieces_is_too_short(
     tokenizer: Tokenizer, source: int, output: int, short: bool
 ) -> None:
-    one = Segment([5] * source, 99)
-    (found,) = make_candidates(tokenizer, one, [Hypothesis([5] * output, -1.0, False)])
+    one, space = Segment([5] * source, 99), tokenizer.pieces(list(range(60))).index("▁")
+    ids = [*[5] * (output - 1), space]
+    (found,) = make_candidates(tokenizer, one, [Hypothesis(ids, -1.0, False)])
     assert found.too_short == short
+    assert found.text == found.text.strip()
     fine = Candidate("a", -1.0, ["a"] * 9, False)
     warnings = OutputWarnings()
     warnings.count("a", Translation.from_segments([one, one], [[fine], [found]]))
