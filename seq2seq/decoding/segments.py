@@ -100,6 +100,15 @@ class Segment(SearchInput):
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
 
+class _Part(NamedTuple):
+    """What becomes a segment of a line."""
+
+    line_index: int
+    copied: str
+    text: str
+    prefix: str
+
+
 def make_segments(
     lines: Sequence[str],
     prefixes: Sequence[str],
@@ -159,15 +168,6 @@ def make_segments(
             )
         segments_of_lines[part.line_index].append(segment)
     return segments_of_lines
-
-
-class _Part(NamedTuple):
-    """What becomes a segment of a line."""
-
-    line_index: int
-    copied: str
-    text: str
-    prefix: str
 
 
 def _copied_until(text: str, language: str) -> int:
