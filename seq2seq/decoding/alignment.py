@@ -14,8 +14,12 @@ import io
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product, starmap
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -39,13 +43,13 @@ class Alignment:
 
     source: str
     target: str
-    source_spans: list[Span]
+    source_spans: list[Span] = field(default_factory=list)
     """Where each piece stands in the source, without blanks around it."""
-    target_spans: list[Span]
+    target_spans: list[Span] = field(default_factory=list)
     """Where each piece stands in the translation."""
-    pieces: list[Link]
+    pieces: list[Link] = field(default_factory=list)
     """The links from a piece of the source to one of the translation, one for each of these."""
-    mutual: list[Link]
+    mutual: list[Link] = field(default_factory=list)
     """Those of `pieces` that are the best for the piece of the source, too."""
 
     @property
@@ -55,12 +59,10 @@ class Alignment:
         A word may have several or none.
         """
         numbers, target_numbers = _word_numbers(self.source), _word_numbers(self.target)
-        links = {
-            (word, target_word)
-            for i, j in self.mutual
-            for word in numbers[slice(*self.source_spans[i])]
-            for target_word in target_numbers[slice(*self.target_spans[j])]
-        }
+        links = set[Link]()
+        for i, j in self.mutual:
+            words = numbers[slice(*self.source_spans[i])]
+            links.update(product(words, target_numbers[slice(*self.target_spans[j])]))
         return sorted(link for link in links if min(link) >= 0)
 
     def __str__(self) -> str:
@@ -70,42 +72,44 @@ class Alignment:
     @classmethod
     def verbatim(cls, text: str) -> "Alignment":
         """Link each character of a text to itself, as if it were a piece."""
-        spans = [(i, i + 1) for i, character in enumerate(text) if not character.isspace()]
-        links = [(i, i) for i in range(len(spans))]
+        spans = [character.span() for character in re.finditer(r"\S", text)]
+        links = list(enumerate(range(len(spans))))
         return cls(text, text, spans, spans, links, links)
 
     def link(self, span: Span, target_span: Span) -> None:
         """Link the pieces of a part of the source to those of a part of the translation alone."""
-        inside, target_inside = (
-            [number for number, (start, end) in enumerate(spans) if first < end and start < last]
-            for spans, (first, last) in (
-                (self.source_spans, span),
-                (self.target_spans, target_span),
-            )
-        )
-        if not (inside and target_inside):
-            return
-        for links in (self.pieces, self.mutual):
-            links[:] = [(i, j) for i, j in links if i not in inside and j not in target_inside]
-            links += [(i, j) for i in inside for j in target_inside]
-            links.sort(key=lambda link: link[1])
+        inside = _pieces_in(self.source_spans, span)
+        target_inside = _pieces_in(self.target_spans, target_span)
+        for links in (self.pieces, self.mutual) if inside and target_inside else ():
+            others = [(i, j) for i, j in links if i not in inside and j not in target_inside]
+            links[:] = sorted([*others, *product(inside, target_inside)], key=itemgetter(1))
 
-    def add(self, segment: "Alignment", start: int, target_start: int) -> None:
+    def add(self, part: "Alignment", start: int, target_start: int) -> None:
         """Add the links of a part, given where it begins in source and target."""
         first, first_target = len(self.source_spans), len(self.target_spans)
-        for links, more in ((self.pieces, segment.pieces), (self.mutual, segment.mutual)):
+        for links, more in ((self.pieces, part.pieces), (self.mutual, part.mutual)):
             links.extend((first + i, first_target + j) for i, j in more)
-        self.source_spans.extend(_bare(self.source, span, start) for span in segment.source_spans)
-        self.target_spans.extend(
-            _bare(self.target, span, target_start) for span in segment.target_spans
-        )
+        for spans, text, offset, of_part in (
+            (self.source_spans, self.source, start, part.source_spans),
+            (self.target_spans, self.target, target_start, part.target_spans),
+        ):
+            spans.extend(_bare(text, offset + first, offset + last) for first, last in of_part)
 
 
-def _bare(text: str, span: Span, start: int) -> Span:
-    """Move a span by `start`, and drop the blanks at its ends."""
-    piece = text[start + span[0] : start + span[1]]
-    end = start + span[0] + len(piece.rstrip())
+def _bare(text: str, start: int, end: int) -> Span:
+    """Drop the blanks at the ends of a span."""
+    piece = text[start:end]
+    end = start + len(piece.rstrip())
     return end - len(piece.strip()), end
+
+
+def _overlap(span: Span, other: Span) -> bool:
+    return span[0] < other[1] and other[0] < span[1]
+
+
+def _pieces_in(spans: Sequence[Span], place: Span) -> list[int]:
+    """Return the numbers of the pieces of which a part is in a place."""
+    return [number for number, span in enumerate(spans) if _overlap(span, place)]
 
 
 def _word_numbers(text: str) -> list[int]:
@@ -116,26 +120,44 @@ def _word_numbers(text: str) -> list[int]:
     return numbers
 
 
-def parts_of(source: str, target: str | Translation) -> list[tuple[Span, Span]]:
-    """Return where the parts that belong together stand, without blanks around them.
+class Part(NamedTuple):
+    """A part of a line that is aligned with its translation alone."""
 
-    They are segments and what is copied between them, or the whole texts.
-    """
-    segments = target.parts if isinstance(target, Translation) else ()
-    text = target.text if isinstance(target, Translation) else target
-    texts = [(before, segment, translation.text) for before, segment, translation in segments] or [
-        ("", source, text)
-    ]
-    spans: list[tuple[Span, Span]] = []
+    line: Alignment
+    start: int  # where it begins in the source, and its translation in the target
+    target_start: int
+    source: str  # both texts, without blanks around them
+    target: str
+
+
+def parts_of(
+    line: Alignment, segments: Sequence[tuple[str, str, Translation]] = ()
+) -> Iterator[Part]:
+    """Yield the parts of a line: what is copied before each segment, the segment, and the rest."""
     end = target_end = 0
-    for before, segment, part_text in texts:
-        start = source.index(segment, end + len(before))
-        target_start = text.index(part_text, text.index(before, target_end) + len(before))
-        spans.append(((end, start), (target_end, target_start)))
-        end, target_end = start + len(segment), target_start + len(part_text)
-        spans.append(((start, end), (target_start, target_end)))
-    spans.append(((end, len(source)), (target_end, len(text))))
-    return [(_bare(source, span, 0), _bare(text, target_span, 0)) for span, target_span in spans]
+    for before, segment, translation in segments:
+        start = line.source.index(segment, end + len(before))
+        after = line.target.index(before, target_end) + len(before)
+        target_start = line.target.index(translation.text, after)
+        yield _part(line, (end, start), (target_end, target_start))
+        end, target_end = start + len(segment), target_start + len(translation.text)
+        yield _part(line, (start, end), (target_start, target_end))
+    yield _part(line, (end, len(line.source)), (target_end, len(line.target)))
+
+
+def _part(line: Alignment, span: Span, target_span: Span) -> Part:
+    start, end = _bare(line.source, *span)
+    target_start, target_end = _bare(line.target, *target_span)
+    texts = line.source[start:end], line.target[target_start:target_end]
+    return Part(line, start, target_start, *texts)
+
+
+class PiecePair(NamedTuple):
+    """A source and a translation that are aligned."""
+
+    source_ids: list[int]  # with control symbols and `</s>`, which are neither linked nor counted
+    target_ids: list[int]  # without such symbols
+    stops: bool = False  # whether both end with a mark: these marks are linked to each other only
 
 
 def end_with_stops(tokenizer: Tokenizer, source: list[int], target: list[int]) -> bool:
@@ -143,7 +165,7 @@ def end_with_stops(tokenizer: Tokenizer, source: list[int], target: list[int]) -
     if min(len(source), len(target)) < 2:
         return False
     last = *tokenizer.source_pieces(source[-1:]), *tokenizer.pieces(target[-1:])
-    return not any(character.isalnum() for piece in last for character in piece)
+    return not any(map(str.isalnum, "".join(last)))
 
 
 class Step(NamedTuple):
@@ -163,33 +185,28 @@ def choose_step(
     pieces = tokenizer.pieces(list(range(END_ID + 1, tokenizer.vocab_size)))
     words = [piece[1:] for piece in pieces if piece[0] == "▁" and piece[1:].isalpha()]
     chance = random.Random(1)
-    lines = [" ".join(chance.choices(words or ["0"], k=8)) + "." for _ in range(64)]
-    sources = [[*controls, *ids[:longest], END_ID] for ids in tokenizer.encode(lines)]
-    targets = [ids[:longest] for ids in tokenizer.encode_target(lines)]
-    spans = [(tokenizer.source_spans(line), tokenizer.target_spans(line)) for line in lines]
+    pairs, spans_of_lines = [], []
+    for _ in range(64):
+        line = " ".join(chance.choices(words or ["0"], k=8)) + "."
+        (ids,), (target_ids,) = tokenizer.encode([line]), tokenizer.encode_target([line])
+        pairs.append(PiecePair([*controls, *ids[:longest], END_ID], target_ids[:longest]))
+        spans_of_lines.append((tokenizer.source_spans(line), tokenizer.target_spans(line)))
 
     def right_links(step: Step) -> int:
-        stops = [False] * len(lines)
-        of_lines = align_pieces(
-            [model], sources, targets, stops, controls=len(controls), steps=[step]
-        )
-        return sum(
-            source[i][0] < target[j][1] and target[j][0] < source[i][1]
-            for (source, target), (links, _) in zip(spans, of_lines, strict=True)
-            for i, j in links
-        )
+        count = 0
+        of_lines = align_pieces([model], pairs, controls=len(controls), steps=[step])
+        for (spans, target_spans), (links, _) in zip(spans_of_lines, of_lines, strict=True):
+            count += sum(_overlap(spans[i], target_spans[j]) for i, j in links)
+        return count
 
     layers = range(1, model.config.decoder_depth + 1)
-    steps = [Step(layer, reads) for layer in layers for reads in (True, False)]
-    return max(steps, key=right_links)
+    return max(starmap(Step, product(layers, (True, False))), key=right_links)
 
 
 @torch.inference_mode()
 def align_pieces(
     models: Sequence[Transformer],
-    sources: Sequence[list[int]],
-    targets: Sequence[list[int]],
-    stops: Sequence[bool],
+    pairs: Sequence[PiecePair],
     *,
     controls: int,
     steps: Sequence[Step],
@@ -198,12 +215,11 @@ def align_pieces(
 
     Also return which links are mutual: the best of the source's piece, too.
 
-    Each source begins with `controls` control symbols and ends with `</s>`, which are neither
-    linked nor counted; a target has no such symbols. If `stops` is true for a pair, both end with
-    a mark, and these marks are linked to each other only (Chen et al. 2020). With several models,
-    the mean of their shares decides.
+    Each source begins with `controls` control symbols. Final stops are linked as Chen et al. (2020)
+    do. With several models, the mean of their shares decides.
     """
     device = next(models[0].parameters()).device
+    sources, targets, _ = zip(*pairs, strict=True)
     source = copy_to_device(pad(sources), device)  # (B, S)
     target_input = copy_to_device(pad([[START_ID, *ids] for ids in targets]), device)  # (B, T)
     shares = torch.zeros((), device=device)
@@ -213,17 +229,17 @@ def align_pieces(
     if shares.isnan().any():
         raise nan_error()
     # No control symbol, no `</s>`, no padding, and no final stop is linked to another piece.
-    for i, (ids, target_ids, stop) in enumerate(zip(sources, targets, stops, strict=True)):
-        shares[i, :, :controls] = -1.0
-        shares[i, :, len(ids) - 1 - stop :] = -1.0
-        shares[i, len(target_ids) - stop :] = -1.0
-        if stop:
-            shares[i, len(target_ids) - 1, len(ids) - 2] = 1.0
+    for of_pair, (ids, target_ids, stops) in zip(shares, pairs, strict=True):
+        of_pair[:, :controls] = -1.0
+        of_pair[:, len(ids) - 1 - stops :] = -1.0
+        of_pair[len(target_ids) - stops :] = -1.0
+        if stops:
+            of_pair[len(target_ids) - 1, len(ids) - 2] = 1.0
     best = (shares.argmax(dim=2) - controls).tolist()  # of each piece of the targets
     best_of_source = shares[:, :, controls:].argmax(dim=1).tolist()
     alignments = []
     for row, column, ids in zip(best, best_of_source, targets, strict=True):
-        links = [(i, j) for j, i in enumerate(row[: len(ids)])]
+        links = list(zip(row, range(len(ids)), strict=False))
         alignments.append((links, [(i, j) for i, j in links if column[i] == j]))
     return alignments
 
@@ -242,7 +258,11 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor, laye
     for one in below:
         x = one(x, memory, target_mask, source_mask)
     assert isinstance(last, DecoderLayer)
-    x = _after_self_attention(last, x, target_mask)
+    if getattr(last, "pre_norm", False):  # what cross-attention reads (B, T, D)
+        y = last.self_attention_norm(x)
+        x = last.cross_attention_norm(x + last.self_attention(y, y, target_mask))
+    else:
+        x = last.self_attention_norm(x + last.self_attention(x, x, target_mask))
     module, heads, groups = last.cross_attention, model.config.num_heads, model.config.kv_heads
     query = module.split_heads(module.w_q(x))  # (B, H, T, K)
     key, value = (
@@ -259,14 +279,6 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor, laye
     squares = (weights @ products * weights).sum(dim=3).clamp(min=0)  # (B, S, T)
     norms = squares.sqrt().transpose(1, 2)  # (B, T, S)
     return norms / norms.sum(dim=2, keepdim=True)
-
-
-def _after_self_attention(layer: DecoderLayer, x: Tensor, target_mask: Tensor) -> Tensor:
-    """Map what a layer reads, x (B, T, D), to what its cross-attention reads (B, T, D)."""
-    if getattr(layer, "pre_norm", False):
-        y = layer.self_attention_norm(x)
-        return layer.cross_attention_norm(x + layer.self_attention(y, y, target_mask))
-    return layer.self_attention_norm(x + layer.self_attention(x, x, target_mask))
 
 
 FORMATS = ("svg", "png", "pdf")
@@ -309,22 +321,24 @@ class AttentionMaps:
         weights = getattr(self, kind)
         layers = _choose("layer", layer or len(weights), len(weights))
         heads = _choose("head", head, weights.shape[1])
+        chosen = weights[layers[0] - 1 : layers[-1], heads[0] - 1 : heads[-1]]
         return {
             "kind": kind,
             "layers": layers,
             "heads": heads,
             "rows": rows,
             "columns": columns,
-            "weights": [[weights[i - 1, j - 1].tolist() for j in heads] for i in layers],
+            "weights": chosen.tolist(),
         }
 
 
 def _choose(name: str, choice: int | str, count: int) -> list[int]:
-    numbers = {str(number): [number] for number in range(1, count + 1)}
-    numbers["all"] = list(range(1, count + 1))
-    if str(choice) not in numbers:
+    numbers = list(range(1, count + 1))
+    if choice == "all":
+        return numbers
+    if str(choice) not in map(str, numbers):
         raise UserError(f"{name} {choice}: must be from 1 to {count} for this model, or all")
-    return numbers[str(choice)]
+    return [int(choice)]
 
 
 @torch.no_grad()
@@ -336,24 +350,20 @@ def record_attention(
     The model must be in evaluation mode; the ids are without start and end symbols.
     """
     weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, MultiHeadAttention):
-            cross = name.endswith("cross_attention")
-            layers = weights["cross" if cross else name.partition(".")[0]]
 
-            def record(_: nn.Module, inputs: tuple[Tensor], layers: list[Tensor] = layers) -> None:
-                layers.append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
+    def record(kind: str, _: nn.Module, inputs: tuple[Tensor]) -> None:
+        weights[kind].append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
 
-            # The input of the dropout is the softmax.
-            hooks.append(module.dropout.register_forward_pre_hook(record))
     source, target_input = [*source_ids, END_ID], [START_ID, *target_ids]
     device = next(model.parameters()).device
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, MultiHeadAttention):
+                kind = "cross" if name.endswith("cross_attention") else name.partition(".")[0]
+                # The input of the dropout is the softmax.
+                hook = module.dropout.register_forward_pre_hook(partial(record, kind))
+                hooks.enter_context(hook)
         model(torch.tensor([source], device=device), torch.tensor([target_input], device=device))
-    finally:
-        for hook in hooks:
-            hook.remove()
     return AttentionMaps(
         source=tokenizer.source_pieces(source),
         target_input=tokenizer.pieces(target_input),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.decoding.ensemble import Ensemble
-from seq2seq.decoding.glossary import Glossary, constrained_search
+from seq2seq.decoding.glossary import Glossary, Term, constrained_search
 from seq2seq.decoding.options import SamplingConfig, SweepConfig
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.segments import Segment
@@ -75,17 +75,19 @@ class BeamsByLength(FastBeams):
 
     def results(self) -> list[list[Hypothesis]]:
         """Return the best output of each sentence by each alpha."""
-        alphas = self.config.alphas
-        return [[_best(outputs, alpha) for alpha in alphas] for outputs in super().results()]
+        return [
+            list(map(partial(_best, outputs), self.config.alphas)) for outputs in super().results()
+        ]
 
 
 def _best(outputs: list[Hypothesis], alpha: float) -> Hypothesis:
     """Choose among hypotheses that are scored by their log-probabilities."""
-    penalized = [
-        replace(output, score=output.score / length_penalty(len(output.token_ids) + 1, alpha))
-        for output in outputs
-    ]
-    return max(penalized, key=lambda output: output.score)
+
+    def score(output: Hypothesis) -> float:
+        return output.score / length_penalty(len(output.token_ids) + 1, alpha)
+
+    best = max(outputs, key=score)
+    return replace(best, score=score(best))
 
 
 class NativeEngine(Engine):
@@ -125,17 +127,15 @@ class NativeEngine(Engine):
         self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
         """See `Engine.search`; segments with terms are searched apart from the others."""
-        with_terms = [isinstance(each, Segment) and bool(each.terms) for each in inputs]
-        if not any(with_terms):
-            return self._search(inputs, config)
-        groups: dict[bool, list[SearchInput]] = {False: [], True: []}
-        for each, has_terms in zip(inputs, with_terms, strict=True):
-            groups[has_terms].append(each)
-        hypotheses = {
-            has_terms: iter(self._search(group, config) if group else ())
-            for has_terms, group in groups.items()
-        }
-        return [next(hypotheses[has_terms]) for has_terms in with_terms]
+        groups: dict[bool, list[int]] = {}
+        for i, each in enumerate(inputs):
+            groups.setdefault(bool(_terms(each)), []).append(i)
+        results: list[list[Hypothesis]] = [[]] * len(inputs)
+        for group in groups.values():
+            found = self._search([inputs[i] for i in group], config)
+            for i, hypotheses in zip(group, found, strict=True):
+                results[i] = hypotheses
+        return results
 
     def _search(
         self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig
@@ -146,8 +146,8 @@ class NativeEngine(Engine):
             if isinstance(config, SamplingConfig):
                 keys = [each.source_ids for each in inputs]
                 return sample(step, state, max_lengths, config, keys=keys, **rules)
-            terms = [each.terms for each in inputs if isinstance(each, Segment)]
-            if self.glossary is not None and terms and terms[0]:
+            terms = list(map(_terms, inputs))
+            if self.glossary is not None and terms[0]:
                 words = self.glossary.continuing
                 # With less, no hypothesis is left that writes its terms where they belong.
                 config = replace(config, beam_size=max(config.beam_size, SearchConfig.beam_size))
@@ -156,6 +156,10 @@ class NativeEngine(Engine):
                 return self.static(step, state, max_lengths, config, **rules)
             kind = BeamsByLength if isinstance(config, SweepConfig) else FastBeams
             return beam_search(step, state, max_lengths, config, kind, **rules)
+
+
+def _terms(each: SearchInput) -> Sequence[Term]:
+    return each.terms if isinstance(each, Segment) else ()
 
 
 DIFFERENCE = (
@@ -221,7 +225,7 @@ class CTranslate2Engine(Engine):
         self._scores = scores or beam > 1  # by which hypotheses are ordered
         self._tokenizer = trained.tokenizer
         pieces = self._tokenizer.pieces(list(range(self._tokenizer.vocab_size)))
-        self._ids = {piece: token_id for token_id, piece in enumerate(pieces)}
+        self._ids = dict(zip(pieces, range(len(pieces)), strict=True))
         self._suppressed = [[pieces[PADDING_ID]], [pieces[START_ID]]]
 
     def search(
@@ -230,20 +234,18 @@ class CTranslate2Engine(Engine):
         """See `Engine.search`; scores don't contain a prefix's log-probability."""
         assert isinstance(config, SearchConfig)
         longest = max(segment.max_length for segment in segments)
+        found = []
         results = self._translate(segments, config, longest)
-        for i, segment in enumerate(segments):
+        for segment, result in zip(segments, results, strict=True):
             # The limit is for the whole call. If too few outputs keep to that of their segment, it
             # is searched again; a greedy output is cut, since a search up to there is the same.
-            fit = sum(len(pieces) <= segment.max_length for pieces in results[i].hypotheses)
-            if fit < config.nbest:
-                if config.beam_size == 1:
-                    results[i] = self._cut(results[i].hypotheses[0], segment, config)
-                else:
-                    results[i] = self._translate([segment], config, segment.max_length)[0]
-        return [
-            self._hypotheses(result, segment.max_length, config)
-            for result, segment in zip(results, segments, strict=True)
-        ]
+            fit = sum(len(pieces) <= segment.max_length for pieces in result.hypotheses)
+            if fit < config.nbest and config.beam_size == 1:
+                result = self._cut(result.hypotheses[0], segment, config)
+            elif fit < config.nbest:
+                (result,) = self._translate([segment], config, segment.max_length)
+            found.append(self._hypotheses(result, segment.max_length, config))
+        return found
 
     def _translate(
         self, segments: Sequence[SearchInput], config: SearchConfig, max_length: int
@@ -286,7 +288,7 @@ class CTranslate2Engine(Engine):
             truncated = length >= max_length
             # CTranslate2 counts `</s>` unless the output was cut off.
             log_probability = score * (length + (not truncated)) ** config.alpha
-            token_ids = [self._ids[piece] for piece in pieces]
+            token_ids = list(map(self._ids.__getitem__, pieces))
             penalized = log_probability / length_penalty(length + 1, config.alpha)
             hypotheses.setdefault(tuple(token_ids), Hypothesis(token_ids, penalized, truncated))
         ordered = sorted(hypotheses.values(), key=lambda hypothesis: -hypothesis.score)

@@ -22,20 +22,17 @@ from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 
 
-@dataclass
-class EnsembleState:
+class EnsembleState(list[DecoderCache]):
     """The state of a search between two steps: the caches of all decoders."""
-
-    caches: list[DecoderCache]
 
     def reorder(self, parents: Tensor) -> None:
         """See `DecoderCache.reorder`."""
-        for cache in self.caches:
+        for cache in self:
             cache.reorder(parents)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """See `DecoderCache.keep`."""
-        for cache in self.caches:
+        for cache in self:
             cache.keep(sentences, rows)
 
 
@@ -47,17 +44,16 @@ class Ensemble:
 
     def begin(self, source: Tensor) -> EnsembleState:
         """See `IncrementalDecoder.begin`."""
-        return EnsembleState([decoder.begin(source) for decoder in self.decoders])
+        return EnsembleState(decoder.begin(source) for decoder in self.decoders)
 
     def step(self, token_ids: Tensor, state: EnsembleState) -> Tensor:
         """Read the newest token of each hypothesis (N,), and return the next one's logits (N, V).
 
         They are the logarithms of the models' mean probabilities, at least float32.
         """
-        pairs = zip(self.decoders, state.caches, strict=True)
-        return mean_log_probabilities(
-            [output_log_probabilities(decoder.step(token_ids, cache)) for decoder, cache in pairs]
-        )
+        pairs = zip(self.decoders, state, strict=True)
+        logits = (decoder.step(token_ids, cache) for decoder, cache in pairs)
+        return mean_log_probabilities(list(map(output_log_probabilities, logits)))
 
 
 def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
@@ -68,7 +64,7 @@ def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
 def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
     """Load the models of run folders or model folders, which are to translate together."""
     folders = [find_model(Path(run)) for run in runs]
-    models = [load_model(folder) for folder in folders]
+    models = list(map(load_model, folders))
     check_ensemble(models, folders)
     return models
 
@@ -127,17 +123,17 @@ class TargetScore:
 @torch.inference_mode()
 def score_targets(
     models: Sequence[Transformer],
-    sources: Sequence[list[int]],
-    targets: Sequence[list[int]],
+    pairs: Sequence[tuple[list[int], list[int]]],
     *,
     chunk_elements: int = 8 * 2**20,
 ) -> list[TargetScore]:
-    """Score each pair of a batch, whose token ids end with `</s>`, in one forward pass.
+    """Score each target of a batch of sources and targets, whose ids end with `</s>`, in one pass.
 
     The models are in evaluation mode; a token's probability is the mean of theirs. At most
     `chunk_elements` of the logits are in memory at a time, by default 32 MB of float32.
     """
     device = next(models[0].parameters()).device
+    sources, targets = zip(*pairs, strict=True)
     source = copy_to_device(pad(sources), device)  # (B, S)
     target_input = pad([[START_ID, *ids[:-1]] for ids in targets])  # (B, T)
     target_output = pad(targets).flatten()  # (B * T,)
@@ -146,34 +142,24 @@ def score_targets(
     target_input, rows, target_ids = (
         copy_to_device(tensor, device) for tensor in (target_input, rows, target_output[rows])
     )
-    tokens = mean_log_probabilities(
-        [
-            _token_log_probabilities(model, source, target_input, rows, target_ids, chunk_elements)
-            for model in models
-        ]
-    )
-    of_sentences = torch.split(tokens.cpu(), [len(ids) for ids in targets])
-    scores = [TargetScore(float(tokens.sum()), len(tokens)) for tokens in of_sentences]
-    for score in scores:
+
+    def of_model(model: Transformer) -> Tensor:
+        """Compute the log-probability of each target token: (tokens,), float64."""
+        states = model.decoder_states(source, target_input)  # (B, T, D)
+        states = states.flatten(0, 1).index_select(0, rows)  # (tokens, D)
+        size = max(1, chunk_elements // model.vocab_size)
+        gathered = []
+        chunks = zip(torch.split(states, size), torch.split(target_ids, size), strict=True)
+        for chunk, ids in chunks:
+            log_probabilities = output_log_probabilities(model.project(chunk))  # (size, V)
+            gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
+        return torch.cat(gathered)
+
+    tokens = mean_log_probabilities(list(map(of_model, models)))
+    scores = []
+    for of_sentence in torch.split(tokens.cpu(), list(map(len, targets))):
+        score = TargetScore(float(of_sentence.sum()), len(of_sentence))
         if not math.isfinite(score.log_probability):
             raise impossible_error(score.log_probability)
+        scores.append(score)
     return scores
-
-
-def _token_log_probabilities(
-    model: Transformer,
-    source: Tensor,
-    target_input: Tensor,
-    target_rows: Tensor,
-    target_ids: Tensor,
-    chunk_elements: int,
-) -> Tensor:
-    """Compute the log-probability of each target token, padding skipped: (tokens,), float64."""
-    states = model.decoder_states(source, target_input)  # (B, T, D)
-    states = states.flatten(0, 1).index_select(0, target_rows)  # (tokens, D)
-    rows = max(1, chunk_elements // model.vocab_size)
-    gathered = []
-    for chunk, ids in zip(torch.split(states, rows), torch.split(target_ids, rows), strict=True):
-        log_probabilities = output_log_probabilities(model.project(chunk))  # (rows, V)
-        gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
-    return torch.cat(gathered)

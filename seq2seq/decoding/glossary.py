@@ -16,9 +16,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, starmap
 from pathlib import Path
 from typing import TypeAlias, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +38,7 @@ from seq2seq.search import (
     impossible_error,
     length_penalty,
     output_log_probabilities,
+    rows_of,
 )
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Span, Tokenizer
@@ -60,14 +64,12 @@ class Term:
 
     def places_in(self, text: str) -> list[Span]:
         """Return where a translation contains the term as whole words."""
+        spans: list[Span] = []
         # The first word of a translation may begin with a capital letter.
-        of_forms = (
-            [match.span() for match in re.finditer(re.escape(self.target), form)]
-            for form in (text, text[:1].lower() + text[1:])
-        )
-        return max(
-            ([span for span in spans if _is_free(text, *span)] for spans in of_forms), key=len
-        )
+        for form in (text, text[:1].lower() + text[1:]):
+            found = (match.span() for match in re.finditer(re.escape(self.target), form))
+            spans = max(spans, [span for span in found if _is_free(text, *span)], key=len)
+        return spans
 
 
 def _is_free(text: str, start: int, end: int) -> bool:
@@ -107,7 +109,7 @@ class Glossary:
             source: Term(source, *_ways_to_write(source, target, tokenizer))
             for source, target in terms.items()
         }
-        self._lengths = sorted({len(source) for source in terms}, reverse=True)
+        self._lengths = sorted(set(map(len, terms)), reverse=True)
         pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
         self.continuing = frozenset(i for i, p in enumerate(pieces) if re.match(rf"{_LETTER}|-", p))
         """The tokens that continue a word when they follow it."""
@@ -133,9 +135,10 @@ class Glossary:
 
     def pairs(self, source: str, translation: str) -> Iterator[tuple[Span, Span]]:
         """Yield where a term and its translation stand, if both stand there equally often."""
-        places = self._places(source)
-        for term in {term.target: term for term, _ in places}.values():
-            spans = [span for found_term, span in places if found_term.target == term.target]
+        by_target: dict[str, tuple[Term, list[Span]]] = {}
+        for term, span in self._places(source):
+            by_target.setdefault(term.target, (term, []))[1].append(span)
+        for term, spans in by_target.values():
             targets = term.places_in(translation)
             if len(spans) == len(targets):
                 yield from zip(spans, targets, strict=True)
@@ -182,14 +185,10 @@ class _Need:
     left: int  # how often
     begin: int = 0  # where the tokens after its last copy begin
 
-    def begun(self, sequence: tuple[int, ...], tokens: tuple[int, ...]) -> int:
+    def begun(self, tokens: tuple[int, ...], sequence: tuple[int, ...]) -> int:
         """Return how many first tokens of a sequence are at the end of the tokens."""
         sizes = range(min(len(sequence), len(tokens) - self.begin), 0, -1)
         return next((size for size in sizes if tokens[-size:] == sequence[:size]), 0)
-
-    def is_complete(self, tokens: tuple[int, ...]) -> bool:
-        """Return whether one of the sequences is at the end of the tokens."""
-        return any(self.begun(sequence, tokens) == len(sequence) for sequence in self.sequences)
 
 
 @dataclass(frozen=True)
@@ -201,38 +200,34 @@ class _Live:
     needs: tuple[_Need, ...]
     parent: int = 0  # the index, among those of its sentence, of what it was before the last token
 
-    def missing(self) -> int:
-        """Return how many terms are still to be written."""
-        return sum(need.left for need in self.needs)
-
     def progress(self) -> int:
         """Return a number that grows with each token of the terms."""
-        return sum(
-            max(need.begun(sequence, self.tokens) for sequence in need.sequences)
-            - need.left * max(map(len, need.sequences))
-            for need in self.needs
-        )
+        progress = 0
+        for need in self.needs:
+            progress += max(map(partial(need.begun, self.tokens), need.sequences))
+            progress -= need.left * max(map(len, need.sequences))
+        return progress
 
     def next_tokens(self) -> set[int]:
         """Return the tokens that continue a term."""
-        return {
-            sequence[count]
-            for need in self.needs
-            for sequence in need.sequences
-            if (count := need.begun(sequence, self.tokens)) < len(sequence)
-        }
+        tokens = set[int]()
+        for need in self.needs:
+            for sequence in need.sequences:
+                count = need.begun(self.tokens, sequence)
+                tokens.update(sequence[count : count + 1])
+        return tokens
 
     def after(self, token: int, continuing: Collection[int]) -> tuple[_Need, ...]:
         """Return what is still to be written when a token follows."""
         if token in continuing:
             return self.needs
-        needs = (
-            replace(need, left=need.left - 1, begin=len(self.tokens))
-            if need.is_complete(self.tokens)
-            else need
-            for need in self.needs
-        )
-        return tuple(need for need in needs if need.left)
+        needs = []
+        for need in self.needs:
+            if any(need.begun(self.tokens, way) == len(way) for way in need.sequences):
+                need = replace(need, left=need.left - 1, begin=len(self.tokens))
+            if need.left:
+                needs.append(need)
+        return tuple(needs)
 
 
 @torch.inference_mode()
@@ -255,7 +250,8 @@ def constrained_search(
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.beam_size))  # (B, ...) -> (N, ...)
     while True:
-        logits = step(beams.newest_tokens(), state)  # (N,) -> (N, V)
+        newest = beams.of_each(lambda hypothesis: hypothesis.tokens[-1])
+        logits = step(newest, state)  # (N,) -> (N, V)
         state.reorder(beams.extend(logits))
         remaining = [i for i in range(len(beams.live)) if not beams.is_done(i)]
         if not remaining:
@@ -277,46 +273,36 @@ class _Banks(SearchBatch):
     ) -> None:
         super().__init__(max_lengths, rules)
         self.config, self.continuing = config, continuing
-        counts = [Counter(term.sequences for term in values) for values in terms]
-        needs = [tuple(_Need(*item) for item in values.items()) for values in counts]
-        self.live = [[_Live(0.0, (rules["start_id"],), values)] for values in needs]
+        self.nothing = [_Live(-math.inf, (self.end_id,), ())] * config.beam_size
+        self.live: list[list[_Live]] = []  # of each sentence the best first, then nothing
+        for of_sentence in terms:
+            counts = Counter(term.sequences for term in of_sentence)
+            first = _Live(0.0, (rules["start_id"],), tuple(starmap(_Need, counts.items())))
+            self.live.append([first, *self.nothing[1:]])
         # Of each sentence by its id, the best first, with the number of missing terms.
         self.finished: list[list[tuple[int, Hypothesis]]] = [[] for _ in self.live]
         within_words = torch.tensor([*continuing, self.end_id])
         self.within_words = [copy_to_device(within_words, max_lengths.device)]  # in a list, to stay
 
-    def newest_tokens(self) -> Tensor:
-        """Return the last token of each hypothesis (N,)."""
-        return self._rows(
-            [[hypothesis.tokens[-1] for hypothesis in live] for live in self.live], self.end_id
-        )
-
-    def _rows(self, values: Sequence[Sequence[float]], missing: float) -> Tensor:
-        """Copy a value of each hypothesis to the device (N,), `beam` of each sentence."""
-        beam = self.config.beam_size
-        filled = [[*row, *[missing] * (beam - len(row))] for row in values]
-        dtype = torch.float64 if isinstance(missing, float) else torch.long
-        return copy_to_device(torch.tensor(filled, dtype=dtype).flatten(), self.max_lengths.device)
+    def of_each(self, value: Callable[[_Live], float]) -> Tensor:
+        """Copy a value of each hypothesis to the device (N,)."""
+        values = np.array(list(map(value, chain(*self.live))))
+        return copy_to_device(torch.from_numpy(values), self.max_lengths.device)
 
     def extend(self, logits: Tensor) -> Tensor:
         """Extend the hypotheses by a token, given logits (N, V); return their parents (N,)."""
-        beam = self.config.beam_size
-        logits = logits.view(len(self.live), beam, -1)
-        scores = output_log_probabilities(logits, self.suppressed_ids)  # (B, beam, V)
-        force_tokens(scores, self.forced_tokens())
-        live_scores = self._rows(
-            [[hypothesis.score for hypothesis in live] for live in self.live], -math.inf
-        )
-        scores += live_scores.view(-1, beam, 1).to(scores.dtype)
+        shape = len(self.live), self.config.beam_size
+        scores = output_log_probabilities(logits.view(*shape, -1), self.suppressed_ids)
+        force_tokens(scores, self.forced_tokens())  # (B, beam, V)
+        live_scores = self.of_each(lambda hypothesis: hypothesis.score)
+        scores += live_scores.view(*shape, 1).to(scores.dtype)
         self.length += 1
-        parents = []
         for i, candidates in enumerate(self._candidates(scores)):
             self.live[i] = self._choose(i, candidates)
-            if not self.live[i] and not self.finished[self.sentence_ids[i]]:
+            if self.live[i] == self.nothing and not self.finished[self.sentence_ids[i]]:
                 raise impossible_error(float(scores[i].max()))  # NaN is the largest
-            rows = [i * beam + hypothesis.parent for hypothesis in self.live[i]]
-            parents.append([*rows, *[i * beam] * (beam - len(rows))])
-        return self._rows(parents, 0)
+        parents = self.of_each(lambda hypothesis: hypothesis.parent).view(shape)
+        return rows_of(torch.arange(shape[0], device=parents.device), parents, shape[1])
 
     def _candidates(self, scores: Tensor) -> list[dict[tuple[int, int], float]]:
         """Return, for each sentence, the scores of some hypotheses with a next token.
@@ -325,22 +311,22 @@ class _Banks(SearchBatch):
         and those that continue a term.
         """
         _, beam, vocab_size = scores.shape
-        _, best = scores.flatten(1).topk(2 * beam)  # (B, 2 * beam)
-        first = torch.arange(0, beam * vocab_size, vocab_size, device=scores.device)
+        first = torch.arange(0, scores.numel(), vocab_size, device=scores.device).view(-1, beam)
+        best = first[:, :1] + scores.flatten(1).topk(2 * beam).indices  # (B, 2 * beam)
         of_each = first + scores.argmax(dim=2)  # (B, beam)
         after_words = first + scores.index_fill(2, self.within_words[0], -math.inf).argmax(dim=2)
-        rows: list[list[int]] = torch.cat((best, of_each, after_words), dim=1).tolist()
-        for row, live in zip(rows, self.live, strict=True):
-            for parent, hypothesis in enumerate(live):
-                row.extend(parent * vocab_size + token for token in hypothesis.next_tokens())
+        likely = torch.cat((best, of_each, after_words), dim=1)
+        indices: list[int] = likely.flatten().tolist()
+        for row, hypothesis in enumerate(chain(*self.live)):
+            indices.extend(row * vocab_size + token for token in hypothesis.next_tokens())
         # All are read at once.
-        size = beam * vocab_size
-        indices = torch.tensor([i * size + index for i, row in enumerate(rows) for index in row])
-        values = iter(scores.flatten()[copy_to_device(indices, scores.device)].tolist())
-        return [
-            {divmod(i, vocab_size): score for i in row if (score := next(values)) > -math.inf}
-            for row in rows
-        ]
+        values = scores.flatten()[copy_to_device(torch.tensor(indices), scores.device)].tolist()
+        candidates: list[dict[tuple[int, int], float]] = [{} for _ in self.live]
+        for index, score in zip(indices, values, strict=True):
+            row, token = divmod(index, vocab_size)
+            if score > -math.inf:
+                candidates[row // beam][row % beam, token] = score
+        return candidates
 
     def _choose(self, i: int, candidates: dict[tuple[int, int], float]) -> list[_Live]:
         """Choose the candidates of a sentence that live on; keep the best of those that end.
@@ -360,25 +346,20 @@ class _Banks(SearchBatch):
             elif truncated or not needs:
                 penalized = score / length_penalty(self.length, self.config.alpha)
                 output = Hypothesis(list(before.tokens[1:]), penalized, truncated)
-                finished.append((hypothesis.missing(), output))
-        finished.sort(
-            key=lambda hypothesis: (hypothesis[0], -hypothesis[1].score, hypothesis[1].token_ids)
-        )
+                finished.append((sum(need.left for need in needs), output))
+        finished.sort(key=lambda output: (output[0], -output[1].score, output[1].token_ids))
         del finished[self.config.nbest :]
         # As many of each bank, and then the best of the others, those with more terms first.
         share = max(1, beam // max(1, len(banks)))
-        best = [
-            hypothesis
-            for _, bank in sorted(banks.items(), reverse=True)
-            for hypothesis in bank[:share]
-        ]
-        rest = [hypothesis for bank in banks.values() for hypothesis in bank[share:]]
-        return [*best, *sorted(rest, key=lambda hypothesis: -hypothesis.score)][:beam]
+        rest = list(chain.from_iterable(bank[share:] for bank in banks.values()))
+        rest.sort(key=lambda hypothesis: -hypothesis.score)
+        by_progress = (bank[:share] for _, bank in sorted(banks.items(), reverse=True))
+        return [*chain.from_iterable(by_progress), *rest, *self.nothing][:beam]
 
     def is_done(self, i: int) -> bool:
         """Return whether no live hypothesis of a sentence can enter its best outputs."""
         finished = self.finished[self.sentence_ids[i]]
-        if not self.live[i] or self.length > self.limits[i]:
+        if self.live[i] == self.nothing or self.length > self.limits[i]:
             return True
         if len(finished) < self.config.nbest:
             return False

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, repeat, zip_longest
+from itertools import islice, repeat
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -125,14 +125,11 @@ def workers_of_all(
 
     if world.size > 1:
         signal.signal(signal.SIGTERM, end)
-    remote = [
-        [partial(_ask, rank, slot, lost) for slot in range(count)]
-        for rank, count in enumerate(counts[1:], start=1)
-    ]
     # The first of each process, then the second of each, so that all get some of a short text.
-    yield [worker for row in zip_longest(workers, *remote) for worker in row if worker is not None]
-    for rank, count in enumerate(counts[1:], start=1):
-        for slot in range(count):
+    slots = sorted((slot, rank) for rank, count in enumerate(counts) for slot in range(count))
+    yield [partial(_ask, rank, slot, lost) if rank else workers[slot] for slot, rank in slots]
+    for slot, rank in slots:
+        if rank:
             _send(None, rank, slot)
 
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,19 +55,15 @@ class Progress:
 class ResumableOutput:
     """The part of an output, open for what comes next."""
 
-    def __init__(self, part: Path, file: BinaryIO, progress: Progress) -> None:
+    def __init__(self, part: Path, file: BufferedRandom, progress: Progress) -> None:
         self.part, self.file, self.progress = part, file, progress
-        self._digest = hashlib.sha256()
         self._read: deque[tuple[int, str]] = deque()
         """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
+        file.truncate(progress.bytes)  # without half a chunk
         file.seek(0)
-        remaining = progress.bytes
-        while block := file.read(min(remaining, 1 << 20)):
-            self._digest.update(block)
-            remaining -= len(block)
-        if remaining or self._digest.hexdigest() != progress.sha256:
+        self._digest = hashlib.file_digest(file, "sha256")
+        if self._digest.hexdigest() != progress.sha256:
             raise UserError(f"{part}: was changed since it was written; remove it to begin again")
-        file.truncate(progress.bytes)
 
     def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks that are not in the part; check those that are."""
@@ -152,11 +149,11 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
 
 def models_sha256(runs: Iterable[str]) -> str:
     """Return a SHA-256 of the models of run or model folders, without their cards."""
-    sums = [read_manifest(find_model(Path(run))) for run in runs]
-    files = [
-        sorted(item for item in sums_of_model.items() if item[0] != "README.md")
-        for sums_of_model in sums
-    ]
+    files = []
+    for run in runs:
+        sums = read_manifest(find_model(Path(run)))
+        sums.pop("README.md", None)
+        files.append(sorted(sums.items()))
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
 

@@ -47,17 +47,20 @@ def sample(
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
     samples = _Samples(max_lengths, config, keys, rules)
-    results: dict[int, list[Hypothesis]] = {}
+    results: list[list[Hypothesis]] = [[]] * len(max_lengths)
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits)
         finished: list[bool] = samples.finished.all(dim=1).tolist()  # only this waits for a GPU
         if any(finished):
-            ids = samples.sentence_ids
-            results |= {ids[i]: samples.results(i) for i, is_done in enumerate(finished) if is_done}
-            remaining = [i for i, is_done in enumerate(finished) if not is_done]
+            remaining = []
+            for i, is_done in enumerate(finished):
+                if is_done:
+                    results[samples.sentence_ids[i]] = samples.results(i)
+                else:
+                    remaining.append(i)
             if not remaining:
-                return [results[sentence] for sentence in sorted(results)]
+                return results
             state.keep(*samples.keep(remaining, config.nbest))
 
 

@@ -5,14 +5,14 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat, zip_longest
+from itertools import chain, filterfalse, zip_longest
+from typing import NamedTuple
 
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import MAX_POSITIONS
-from seq2seq.search import DecodingConfig
 from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.translate import SearchInput
@@ -55,6 +55,39 @@ _BREAKS = (
 
 
 @dataclass(frozen=True)
+class LengthLimits:
+    """The most tokens of a source and of its translation, without control symbols and `</s>`."""
+
+    source: int
+    target: int
+    extra: int  # how many tokens longer than its source a translation may be: 50 in 6.1
+
+
+def length_limits(
+    configs: Sequence[TransformerConfig],
+    tokenizer: Tokenizer,
+    options: TranslationOptions,
+    controls: int,
+) -> LengthLimits:
+    """Compute how long the texts of models that translate together may be."""
+    assert options.search is not None
+    added, extra = 1 + controls, options.search.max_extra_tokens
+    longest = tokenizer.max_source_tokens or options.max_source_tokens
+    source = max(1, min(longest, options.max_source_tokens) - added)
+    target = source + extra
+    for config in configs:
+        if options.engine == "ctranslate2":
+            source = min(source, MAX_POSITIONS - 1)
+            target = min(target, MAX_POSITIONS - 1)
+        if config.positions is Positions.learned:
+            # The table bounds the source with its `</s>` and the target with its start symbol.
+            positions = max(1 + added, config.max_learned_positions)
+            source = min(source, positions - added)
+            target = min(target, positions - 1)
+    return LengthLimits(source, target, extra)
+
+
+@dataclass(frozen=True)
 class Segment(SearchInput):
     """One input of the model, and what is copied around its translation."""
 
@@ -67,13 +100,21 @@ class Segment(SearchInput):
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
 
+class _Part(NamedTuple):
+    """What becomes a segment of a line."""
+
+    line_index: int
+    copied: str
+    text: str
+    prefix: str
+
+
 def make_segments(
     lines: Sequence[str],
     prefixes: Sequence[str],
     tokenizer: Tokenizer,
     *,
-    max_tokens: int,
-    max_output: Callable[[int], int],
+    limits: LengthLimits,
     by_sentence: bool = False,
     language: str = "",
     first_line: int = 1,
@@ -82,52 +123,50 @@ def make_segments(
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one; its prefix belongs to the first of them.
 
-    Each has at most `max_tokens` tokens, `</s>` and the control symbols before it not counted.
-    `max_output` gives the maximum length of its translation. A line is divided at tabs unless it
-    has a prefix, at the ends of sentences if `by_sentence`, and where it is too long.
+    A line is divided at tabs unless it has a prefix, at the ends of sentences if `by_sentence`, and
+    where it is too long.
     """
     if len(prefixes) != len(lines):
         raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
     translate_all = not _has_letters(tokenizer)
-    texts_of_lines = []
-    for line, prefix in zip(lines, prefixes, strict=True):
+    split = partial(split_sentences, language=language)
+    parts: list[_Part] = []
+    for line_index, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
         line = line.rstrip("\r\n")
         texts = [line] if prefix.strip() else _COLUMN.findall(line)
         if by_sentence:
-            texts = [sentence for text in texts for sentence in split_sentences(text, language)]
-        pairs: list[tuple[str, str]] = []
+            texts = list(chain.from_iterable(map(split, texts)))
+        of_first = prefix
         for text in texts or [""]:
             start = 0 if translate_all or prefix.strip() else _copied_until(text, language)
-            first, *rest = split_text(text[start:], tokenizer, max_tokens, language)
-            pairs += [(text[:start], first), *(("", piece) for piece in rest)]
-        texts_of_lines.append(pairs)
-    texts = [text.strip() for pairs in texts_of_lines for _, text in pairs]
-    encoded = iter(tokenizer.encode_source(texts))
-    zipped = zip(texts_of_lines, prefixes, tokenizer.encode_target(list(prefixes)), strict=True)
-    segments_of_lines: list[list[Segment]] = []
-    for number, (pairs, prefix, prefix_ids) in enumerate(zipped, first_line):
-        segments: list[Segment] = []
-        for copied, text in pairs:
-            token_ids, is_first = next(encoded), not segments
-            segment = Segment(
-                source_ids=[*(controls if token_ids else ()), *token_ids[:max_tokens], END_ID],
-                max_length=max_output(min(len(token_ids), max_tokens)),
-                separator=_END_OF_LINE.sub(" ", text[len(text.rstrip()) :]),
-                truncated=len(token_ids) > max_tokens,
-                unknown=token_ids.count(UNKNOWN_ID),
-                prefix=prefix if is_first else "",
-                prefix_ids=prefix_ids if is_first else (),
-                source=text.strip(),
-                terms=glossary.find(text.strip()) if glossary else (),
-                copied=_END_OF_LINE.sub(" ", copied),
+            copied = text[:start]
+            for piece in split_text(text[start:], tokenizer, limits.source, language):
+                parts.append(_Part(line_index, copied, piece, of_first))
+                copied = of_first = ""
+    encoded = tokenizer.encode_source([part.text.strip() for part in parts])
+    encoded_prefixes = tokenizer.encode_target([part.prefix for part in parts])
+    segments_of_lines: list[list[Segment]] = [[] for _ in lines]
+    for part, token_ids, prefix_ids in zip(parts, encoded, encoded_prefixes, strict=True):
+        source = part.text.strip()
+        ids = token_ids[: limits.source]
+        segment = Segment(
+            source_ids=[*(controls if ids else ()), *ids, END_ID],
+            max_length=min(len(ids) + limits.extra, limits.target),
+            separator=_END_OF_LINE.sub(" ", part.text[len(part.text.rstrip()) :]),
+            truncated=len(token_ids) > len(ids),
+            unknown=token_ids.count(UNKNOWN_ID),
+            prefix=part.prefix,
+            prefix_ids=prefix_ids,
+            source=source,
+            terms=glossary.find(source) if glossary else (),
+            copied=_END_OF_LINE.sub(" ", part.copied),
+        )
+        if len(prefix_ids) > segment.max_length:
+            raise UserError(
+                f"line {first_line + part.line_index}: the prefix has {len(prefix_ids)} tokens, but"
+                f" the translation may have at most {segment.max_length}; shorten the prefix"
             )
-            if len(segment.prefix_ids) > segment.max_length:
-                raise UserError(
-                    f"line {number}: the prefix has {len(prefix_ids)} tokens, but the translation"
-                    f" may have at most {segment.max_length}; shorten the prefix"
-                )
-            segments.append(segment)
-        segments_of_lines.append(segments)
+        segments_of_lines[part.line_index].append(segment)
     return segments_of_lines
 
 
@@ -152,17 +191,16 @@ def _is_label(label: re.Match[str], language: str) -> bool:
 
 def has_words(text: str) -> bool:
     """Return whether a text has a letter of any script outside URLs and e-mail addresses."""
-    letters = (
-        c for word in text.split() if not _ADDRESS.fullmatch(word) for c in word if c.isalpha()
-    )
+    words = filterfalse(_ADDRESS.fullmatch, text.split())
+    letters = filter(str.isalpha, chain.from_iterable(words))
     return any(unicodedata.category(letter) != "Lm" for letter in letters)  # such as ー, 々
 
 
 def _has_letters(tokenizer: Tokenizer) -> bool:
     """Return whether a vocabulary has letters; to a model without any, digits are words."""
     controls = tokenizer.controls.values()
-    ids = (i for i in range(END_ID + 1, tokenizer.source_vocab_size) if i not in controls)
-    return any(has_words(tokenizer.source_pieces([i])[0]) for i in ids)
+    ids = range(END_ID + 1, tokenizer.source_vocab_size)
+    return any(i not in controls and has_words(tokenizer.source_pieces([i])[0]) for i in ids)
 
 
 def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str = "") -> list[str]:
@@ -172,33 +210,37 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
     suffices, and at last in halves.
     """
 
-    def tokens(piece: str) -> int:
+    def fits(piece: str) -> bool:
         # A character is four tokens at most, its bytes.
-        return (
-            len(tokenizer.encode_source([piece])[0]) if len(piece) > max(1, max_tokens // 4) else 0
-        )
+        few = len(piece) <= max(1, max_tokens // 4)
+        return few or len(tokenizer.encode_source([piece])[0]) <= max_tokens
 
-    if tokens(text) <= max_tokens:
+    def divide(piece: str, waiting: Sequence[Callable[[str], list[str]]]) -> Iterator[str]:
+        if fits(piece):
+            yield piece
+            return
+        split, *later = waiting
+        for part in split(piece):
+            yield from divide(part, later or waiting)
+
+    if fits(text):
         return [text]
     splits: list[Callable[[str], list[str]]] = [
-        lambda part: split_sentences(part, language),
+        partial(split_sentences, language=language),
         *(partial(re.findall, rf"(?s).+?(?:{end}|\Z)") for end in _BREAKS),
         lambda part: [part[: len(part) // 2], part[len(part) // 2 :]],
     ]
-    pieces, waiting = [text], chain(splits, repeat(splits[-1]))
-    while any(tokens(part) > max_tokens for part in pieces):
-        split = next(waiting)
-        pieces = [half for p in pieces for half in (split(p) if tokens(p) > max_tokens else [p])]
+    pieces = list(divide(text, splits))
     # Join them while they fit.
-    groups: list[list[str]] = []
+    groups: list[str] = []
     room = 0
     for part, token_ids in zip(pieces, tokenizer.encode_source(pieces), strict=True):
         if not groups or len(token_ids) > room:
-            groups.append([])
+            groups.append("")
             room = max_tokens
-        groups[-1].append(part)
+        groups[-1] += part
         room -= len(token_ids)
-    return ["".join(group) for group in groups]
+    return groups
 
 
 def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -208,42 +250,6 @@ def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tup
             more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")
             raise UserError(f"there are {count} {fewer} but more {more}: give one prefix per line")
         yield line, prefix
-
-
-def longest_texts(
-    configs: Sequence[TransformerConfig],
-    tokenizer: Tokenizer,
-    options: TranslationOptions,
-    search: DecodingConfig,
-    *,
-    control_symbols: int,
-) -> tuple[int, int]:
-    """Compute the most tokens of a source and of a translation, without controls and `</s>`."""
-    added = 1 + control_symbols
-    longest = tokenizer.max_source_tokens or options.max_source_tokens
-    source = max(1, min(longest, options.max_source_tokens) - added)
-    target = source + search.max_extra_tokens
-    for config in configs:
-        if options.engine == "ctranslate2":
-            source = min(source, MAX_POSITIONS - 1)
-            target = min(target, MAX_POSITIONS - 1)
-        if config.positions is Positions.learned:
-            # The table bounds the source with its `</s>` and the target with its start symbol.
-            positions = max(1 + added, config.max_learned_positions)
-            source = min(source, positions - added)
-            target = min(target, positions - 1)
-    return source, target
-
-
-def with_end_symbol(encoded: list[list[int]], name: str, longest: int) -> list[list[int]]:
-    """Add `</s>` to each line."""
-    for number, ids in enumerate(encoded, start=1):
-        if len(ids) > longest:
-            raise UserError(
-                f"line {number}: the {name} has {len(ids)} tokens, at most {longest} can be"
-                " scored; skip the pair, or split it"
-            )
-    return [[*ids, END_ID] for ids in encoded]
 
 
 def check_length(side: str, ids: Sequence[int], longest: int) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 # Written in the middle of a sentence: these never end one. Those of Moses are added.
 _NONBREAKING = {
@@ -102,25 +103,20 @@ def abbreviations_of(language: str) -> Abbreviations:
     code = _without_region(language)
     moses = NonbreakingPrefixes()
     listed = code if code in moses.available_langs or code in _NONBREAKING else "en"
-    entries = list(moses.words(listed))  # of English, if Moses has no list either
-    may_end = frozenset(_MAY_END.get(listed, "").split())
-    before_number = frozenset(_BEFORE_NUMBER.get(listed, "").split()) | {
-        entry.split()[0].lower() for entry in entries if _NUMBER_ONLY in entry
-    }
-    nonbreaking = {
-        entry
-        for entry in entries
-        if len(entry) > 1
-        and _NUMBER_ONLY not in entry
-        and not entry.isdigit()
-        and entry.lower() not in before_number
-        and not set(entry.upper()) <= set("IVX")  # ordinals
-    }
-    nonbreaking |= set(_NONBREAKING.get(listed, "").split())
+    may_end = set(_MAY_END.get(listed, "").split())
+    before_number = set(_BEFORE_NUMBER.get(listed, "").split())
+    nonbreaking = set(_NONBREAKING.get(listed, "").split())
+    others = set[str]()
+    for entry in moses.words(listed):  # of English, if Moses has no list either
+        if _NUMBER_ONLY in entry:
+            before_number.add(entry.split()[0].lower())
+        elif not (len(entry) == 1 or entry.isdigit() or set(entry.upper()) <= set("IVX")):
+            others.add(entry)  # no ordinal
+    nonbreaking.update(entry for entry in others if entry.lower() not in before_number)
     return Abbreviations(
-        nonbreaking=frozenset(nonbreaking) - may_end - _LISTS_END,
-        before_number=before_number,
-        may_end=may_end,
+        nonbreaking=frozenset(nonbreaking - may_end - _LISTS_END),
+        before_number=frozenset(before_number),
+        may_end=frozenset(may_end),
         starters=frozenset(_STARTERS.get(listed, _STARTERS["en"]).split()),
         ordinals=writes_ordinals(language),
     )
@@ -183,11 +179,9 @@ def split_sentences(line: str, language: str = "") -> list[str]:
     The language's code is for abbreviations and ordinals; by default the line is split as English
     is, and a line without capitals before lower-case letters too.
     """
-    sentences, start = [], 0
-    for end in _Splitter(line, abbreviations_of(language)).ends():
-        sentences.append(line[start:end])
-        start = end
-    return [*sentences, line[start:]] if start < len(line) else sentences
+    ends = _Splitter(line, abbreviations_of(language)).ends()
+    sentences = (line[start:end] for start, end in pairwise((0, *ends, len(line))))
+    return list(filter(None, sentences))
 
 
 class _Splitter:
@@ -195,7 +189,7 @@ class _Splitter:
 
     def __init__(self, line: str, words: Abbreviations) -> None:
         self.line, self.words = line, words
-        self.cased = any(character.isupper() for character in line)
+        self.cased = any(map(str.isupper, line))
         self.closing = _pair_brackets(line)
 
     def ends(self) -> Iterator[int]:
@@ -207,14 +201,11 @@ class _Splitter:
             if match["bracket"]:
                 if index > bracket_end and self._is_part(index, first):
                     bracket_end = self.closing[index]
-                continue
-            if not (match["wide"] or match["narrow"]):
-                continue
-            if index < bracket_end and not self._ends_with_quotation(match, bracket_end):
-                continue
-            if self._ends_here(match, first):
-                yield match.end()
-                first = self._first_character(match.end())
+            elif match["wide"] or match["narrow"]:
+                inside = index < bracket_end and not self._ends_with_quotation(match, bracket_end)
+                if not inside and self._ends_here(match, first):
+                    yield match.end()
+                    first = self._first_character(match.end())
 
     def _first_character(self, start: int) -> int:
         while start < len(self.line) and self.line[start] in " \u3000\t\"'“„«":
@@ -250,12 +241,10 @@ class _Splitter:
         if _ITEM.match(self.line, first) and _ITEM.match(self.line, match.end()):
             return True
         # "iPhone" begins sentences, "and" does not.
-        if self.cased and word[:1].islower() and not any(c.isupper() for c in word):
+        if self.cased and word[:1].islower() and not any(map(str.isupper, word)):
             return False
-        if match["narrow"] != ".":
-            return True
-        if match[0].rstrip() != ".":
-            return True  # a quotation or brackets end with it
+        if match["narrow"] != "." or match[0].rstrip() != ".":
+            return True  # "!", or a quotation or brackets end with it
         return self._word_ends(first, match.start(), after)
 
     def _wide_stop_ends(self, match: re.Match[str], first: int) -> bool:
@@ -276,7 +265,7 @@ class _Splitter:
         )
         window = self.line[max(0, stop - _WINDOW) : stop]
         *_, before, token = ["", *window.split()] if window[-1:].strip() else ["", "", ""]
-        if not token or any(sign in token for sign in "/@=%"):
+        if not token or set(token) & set("/@=%"):
             return True
         match = _WORD_BEFORE.search(window)
         word = re.sub(r"\.\s", ".", match[0]).strip("'’-") if match else ""
@@ -295,9 +284,8 @@ class _Splitter:
         is_initial = len(word) == 1 and word.isalpha()
         if is_initial and word.islower() and before[-1:].isdigit() and not is_abbreviated:
             return True  # "5 h.", but "753 v. Chr."
-        if is_initial or _DOTTED.fullmatch(word) or word in self.words.may_end:
-            return starts
-        if self.words.ordinals and _is_number(word):
+        is_ordinal = self.words.ordinals and _is_number(word)
+        if is_initial or is_ordinal or _DOTTED.fullmatch(word) or word in self.words.may_end:
             return starts
         return True
 
@@ -311,12 +299,11 @@ def _is_number(word: str) -> bool:
 
 def _pair_brackets(line: str) -> dict[int, int]:
     """Find the closing bracket of each opening one that has one."""
-    closers = set(_BRACKETS.values())
     pairs: dict[int, int] = {}
-    waiting: dict[str, list[int]] = {closer: [] for closer in closers}
+    waiting: dict[str, list[int]] = {}
     for index, character in enumerate(line):
         if character in _BRACKETS:
-            waiting[_BRACKETS[character]].append(index)
-        elif character in closers and waiting[character]:
-            pairs[waiting[character].pop()] = index
+            waiting.setdefault(_BRACKETS[character], []).append(index)
+        elif openings := waiting.get(character):
+            pairs[openings.pop()] = index
     return pairs

@@ -4,15 +4,16 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 from seq2seq.decoding.segments import Segment
 from seq2seq.search import Hypothesis
 from seq2seq.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One translation of a line."""
 
     text: str
@@ -23,24 +24,22 @@ class Candidate:
 
 
 def make_candidates(
-    segment: Segment, hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer
+    tokenizer: Tokenizer, segment: Segment, hypotheses: Sequence[Hypothesis]
 ) -> list[Candidate]:
     """Make the candidates of a segment from the outputs of the search."""
-    outputs = [hypothesis.token_ids for hypothesis in hypotheses]
-    normalized, *texts = tokenizer.decode([list(segment.prefix_ids), *outputs])
-    # Show the prefix as the user typed it, not as the tokenizer normalized it.
-    typed = segment.prefix.strip().replace("\n", " ")
-    return [
-        Candidate(
-            typed + text.removeprefix(normalized) if text.startswith(normalized) else text,
-            hypothesis.score,
-            tokenizer.pieces(hypothesis.token_ids),
-            hypothesis.truncated,
-            len(segment.source_ids) > 12
-            and 3 * len(hypothesis.token_ids) < len(segment.source_ids),
+    candidates = []
+    (normalized,) = tokenizer.decode([list(segment.prefix_ids)])
+    for hypothesis in hypotheses:
+        ids, source = hypothesis.token_ids, segment.source_ids
+        (text,) = tokenizer.decode([ids])
+        if text.startswith(normalized):  # show the prefix as the user typed it
+            text = segment.prefix.strip().replace("\n", " ") + text.removeprefix(normalized)
+        too_short = len(source) > 12 and 3 * len(ids) < len(source)
+        pieces = tokenizer.pieces(ids)
+        candidates.append(
+            Candidate(text.strip(), hypothesis.score, pieces, hypothesis.truncated, too_short)
         )
-        for text, hypothesis in zip(texts, hypotheses, strict=True)
-    ]
+    return candidates
 
 
 @dataclass(frozen=True)
@@ -78,29 +77,22 @@ class Translation:
         cls, segments: list[Segment], candidates: list[list[Candidate]]
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
-        separators = ["", *(segment.separator for segment in segments[:-1])]
-        of_segments = [
-            (
-                separator + segment.copied,
-                segment.source,
-                cls.from_segments([replace(segment, copied="", separator="")], [outputs]),
-            )
-            for separator, segment, outputs in zip(separators, segments, candidates, strict=True)
-            if len(segments) > 1 or segment.copied
-        ]
+        parts, missing, before = [], list[str](), ""
+        for segment, outputs in zip(segments, candidates, strict=True):
+            lacking: list[str] = []
+            for term, times in Counter(segment.terms if outputs else ()).items():
+                lacking += [term.source] * (times - len(term.places_in(outputs[0].text)))
+            missing += lacking
+            part = cls(outputs, 1, segment.truncated, segment.unknown, tuple(lacking))
+            parts.append((before + segment.copied, segment.source, part))
+            before = segment.separator
         return cls(
             _join(segments, candidates),
             source_segments=len(segments),
             source_truncated=any(segment.truncated for segment in segments),
             unknown=sum(segment.unknown for segment in segments),
-            missing_terms=tuple(
-                term.source
-                for segment, outputs in zip(segments, candidates, strict=True)
-                for term, times in Counter(segment.terms).items()
-                if outputs
-                for _ in range(times - len(term.places_in(outputs[0].text)))
-            ),
-            parts=tuple(of_segments),
+            missing_terms=tuple(missing),
+            parts=tuple(parts) if len(segments) > 1 or segments[0].copied else (),
         )
 
 
@@ -110,25 +102,23 @@ def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Ca
     nothing = [Candidate("", 0.0, [], False)]
     count = min(
         map(len, filter(None, candidates)),
-        default=int(any(s.copied or s.separator for s in segments)),
+        default=int(any(segment.copied or segment.separator for segment in segments)),
     )
-    return [
-        Candidate(
-            _join_texts(segments, [candidate.text for candidate in row]),
-            sum(candidate.score for candidate in row),
-            [piece for candidate in row for piece in candidate.pieces],
-            any(candidate.truncated for candidate in row),
-            any(candidate.too_short for candidate in row),
+    joined = []
+    for row in zip(*(outputs or nothing * count for outputs in candidates), strict=False):
+        texts, scores, pieces, truncated, too_short = zip(*row, strict=True)
+        line = _join_texts(segments, texts)
+        joined.append(
+            Candidate(line, sum(scores), list(chain(*pieces)), any(truncated), any(too_short))
         )
-        for row in zip(*(outputs or nothing * count for outputs in candidates), strict=False)
-    ]
+    return joined
 
 
-def _join_texts(segments: list[Segment], texts: list[str]) -> str:
+def _join_texts(segments: list[Segment], texts: Sequence[str]) -> str:
     """Join texts and what is copied around them, with a space where they need one."""
     line = ""
     for segment, translated in zip(segments, texts, strict=True):
-        text = segment.copied + translated.strip()
+        text = segment.copied + translated
         spaced = not line or line[-1].isspace() or _is_wide(line[-1]) or not text
         if not (spaced or text[0].isspace() or _is_wide(text[0])):
             line += " "  # there was none between sentences of Chinese or Japanese

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property
-from itertools import chain, islice
+from functools import cached_property, partial
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,8 @@ from seq2seq.decoding.alignment import (
     Alignment,
     AttentionMaps,
     Link,
+    Part,
+    PiecePair,
     Step,
     align_pieces,
     choose_step,
@@ -36,13 +38,7 @@ from seq2seq.decoding.ensemble import (
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import (
-    Segment,
-    check_length,
-    longest_texts,
-    make_segments,
-    with_end_symbol,
-)
+from seq2seq.decoding.segments import Segment, check_length, length_limits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
@@ -71,6 +67,8 @@ class Translator:
     optimized for this machine: training the original further changes no translation. Several models
     are an ensemble, which predicts each token by the mean of their probabilities.
     """
+
+    _pool: ThreadPoolExecutor | None = None
 
     def __init__(
         self,
@@ -105,12 +103,7 @@ class Translator:
                 )
             assert isinstance(search, SearchConfig)
             self.engine = CTranslate2Engine(
-                together[0],
-                self.device,
-                precision,
-                search.beam_size,
-                self.workers,
-                scores=options.scores,
+                together[0], self.device, precision, search.beam_size, self.workers, options.scores
             )
             # Of alignments, the probabilities of given translations, and attention.
             precision = "fp32" if precision == "fp32" else "auto"
@@ -143,13 +136,8 @@ class Translator:
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language
         )
-        self._longest_source, self._longest_target = longest_texts(
-            [model.config for model in self.models],
-            self.tokenizer,
-            options,
-            self.search,
-            control_symbols=len(self.controls),
-        )
+        configs = [model.config for model in self.models]
+        self._limits = length_limits(configs, self.tokenizer, self.options, len(self.controls))
 
     @classmethod
     def load(
@@ -192,22 +180,16 @@ class Translator:
         lines from `first_line`. After each batch, `on_batch` is called with the number of segments
         that are done, and of all.
         """
-        return self._translate(lines, prefixes, first_line, on_batch=on_batch)
-
-    def _translate(
-        self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None,
-        first_line: int,
-        on_batch: Callable[[int, int], None] = lambda done, segments: None,
-        pool: ThreadPoolExecutor | None = None,
-    ) -> list[Translation]:
         of_lines = self.segments(lines, prefixes, first_line=first_line)
-        segments = list(chain(*of_lines))
-        sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
         outputs = iter(
-            self._map_batches(self.translate_batch, segments, sizes, blank, on_batch, pool)
+            self._map_batches(
+                self.translate_batch,
+                list(chain(*of_lines)),
+                lambda segment: len(segment.source_ids),
+                blank,
+                on_batch,
+            )
         )
         return [
             Translation.from_segments(of_line, list(islice(outputs, len(of_line))))
@@ -231,8 +213,7 @@ class Translator:
             lines,
             [""] * len(lines) if prefixes is None else prefixes,
             self.tokenizer,
-            max_tokens=self._longest_source,
-            max_output=self._max_output,
+            limits=self._limits,
             by_sentence=self.options.sentences,
             language=self.source_language,
             first_line=first_line,
@@ -248,10 +229,7 @@ class Translator:
         """
         with torch.autocast(self.device.type, enabled=False):
             hypotheses = self.engine.search(segments, self.search)
-        return [
-            make_candidates(*pair, self.tokenizer)
-            for pair in zip(segments, hypotheses, strict=True)
-        ]
+        return list(map(partial(make_candidates, self.tokenizer), segments, hypotheses))
 
     def translate_stream(
         self,
@@ -280,12 +258,14 @@ class Translator:
     def chunk_workers(self) -> Iterator[list[Callable[[Chunk], list[Translation]]]]:
         """Provide functions that translate a chunk at a time, as many as keep all workers busy."""
         with worker_threads(self.workers) as pool:
-
-            def translate(chunk: Chunk) -> list[Translation]:
-                return self._translate(chunk.lines, chunk.prefixes, chunk.first_line, pool=pool)
-
+            translator = copy.copy(self)
+            translator._pool = pool
             # A chunk is several batches; while one waits for its last, others have more.
-            yield [translate] * (2 + self.workers // 8)
+            yield [translator.translate_chunk] * (2 + self.workers // 8)
+
+    def translate_chunk(self, chunk: Chunk) -> list[Translation]:
+        """Translate the lines of a chunk."""
+        return self.translate(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
 
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]
@@ -296,23 +276,27 @@ class Translator:
         `</s>` alone.
         """
         _check_pairs(sources, targets)
-        source_ids = with_end_symbol(
-            self.tokenizer.encode_source([text.strip() for text in sources]),
-            "source",
-            self._longest_source,
+        encoded = zip(
+            self.tokenizer.encode_source(list(map(str.strip, sources))),
+            self.tokenizer.encode_target(list(map(str.strip, targets))),
+            strict=True,
         )
-        source_ids = [self.controls * (len(ids) > 1) + ids for ids in source_ids]
-        target_ids = with_end_symbol(
-            self.tokenizer.encode_target([text.strip() for text in targets]),
-            "translation",
-            self._longest_target,
-        )
-        pairs = list(zip(source_ids, target_ids, strict=True))
-        sizes = [max(len(source), len(target)) for source, target in pairs]
+        pairs = []
+        for line, (source, target) in enumerate(encoded, start=1):
+            for side, ids, longest in (
+                ("source", source, self._limits.source),
+                ("translation", target, self._limits.target),
+            ):
+                if len(ids) > longest:
+                    raise UserError(
+                        f"line {line}: the {side} has {len(ids)} tokens, at most {longest} can be"
+                        " scored; skip the pair, or split it"
+                    )
+            pairs.append((self.controls * bool(source) + [*source, END_ID], [*target, END_ID]))
         return self._map_batches(
-            lambda batch: score_targets(self.models, *zip(*batch, strict=True)),
+            partial(score_targets, self.models),
             pairs,
-            sizes,
+            lambda pair: max(map(len, pair)),
             TargetScore(0.0, 0),
         )
 
@@ -327,57 +311,51 @@ class Translator:
         """
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
         _check_pairs(sources, targets if isinstance(targets, str) else texts)
-        whole = [Alignment(*pair, [], [], [], []) for pair in zip(sources, texts, strict=True)]
-        spans_of_lines = [
-            (line, *spans)
-            for line, target in zip(whole, targets, strict=True)
-            for spans in parts_of(line.source, target)
-        ]
-        alignments = self._align(
-            [(line.source[slice(*s)], line.target[slice(*t)]) for line, s, t in spans_of_lines]
+        whole = list(map(Alignment, sources, texts))
+        parts: list[Part] = []
+        for line, target in zip(whole, targets, strict=True):
+            parts += parts_of(line, target.parts if isinstance(target, Translation) else ())
+        controls, steps = len(self.controls), self._alignment_steps
+        nothing: tuple[list[Link], list[Link]] = ([], [])
+        links = self._map_batches(
+            partial(align_pieces, self.models, controls=controls, steps=steps),
+            self._piece_pairs(parts),
+            lambda pair: max(len(pair.source_ids), 1 + len(pair.target_ids)),
+            nothing,
         )
-        for (line, span, target_span), alignment in zip(spans_of_lines, alignments, strict=True):
-            line.add(alignment, span[0], target_span[0])
+        for part, links_of_part in zip(parts, links, strict=True):
+            aligned = Alignment.verbatim(part.source)
+            if part.source != part.target:
+                spans = self.tokenizer.source_spans(part.source)
+                target_spans = self.tokenizer.target_spans(part.target)
+                aligned = Alignment("", "", [*spans], [*target_spans], *links_of_part)
+            part.line.add(aligned, part.start, part.target_start)
         if self.glossary is not None:
             for line in whole:
                 for span, target_span in self.glossary.pairs(line.source, line.target):
                     line.link(span, target_span)
         return whole
 
-    def _align(self, pairs: list[tuple[str, str]]) -> list[Alignment]:
-        """Align texts without blanks around them."""
-        sources = self.tokenizer.encode_source([source for source, _ in pairs])
-        targets = self.tokenizer.encode_target([target for _, target in pairs])
-        items, sizes = [], []
-        for (source, target), ids, target_ids in zip(pairs, sources, targets, strict=True):
-            ids, target_ids = ids[: self._longest_source], target_ids[: self._longest_target]
-            stop = end_with_stops(self.tokenizer, ids, target_ids)
-            items.append(([*self.controls, *ids, END_ID], target_ids, stop))
-            skipped = source == target or not (ids and target_ids)
-            sizes.append(1 if skipped else max(len(items[-1][0]), 1 + len(target_ids)))
-        steps, nothing = self._alignment_steps, (list[Link](), list[Link]())
-        links = self._map_batches(
-            lambda batch: align_pieces(
-                self.models, *zip(*batch, strict=True), controls=len(self.controls), steps=steps
-            ),
-            items,
-            sizes,
-            nothing,
-        )
-        spans = self.tokenizer.source_spans, self.tokenizer.target_spans
-        return [
-            Alignment.verbatim(source)
-            if source == target
-            else Alignment(source, target, [*spans[0](source)], [*spans[1](target)], *pieces)
-            for (source, target), pieces in zip(pairs, links, strict=True)
-        ]
+    def _piece_pairs(self, parts: list[Part]) -> list[PiecePair]:
+        """Encode parts; those that need no model have no pieces."""
+        sources = self.tokenizer.encode_source([part.source for part in parts])
+        targets = self.tokenizer.encode_target([part.target for part in parts])
+        pairs = []
+        for part, ids, target_ids in zip(parts, sources, targets, strict=True):
+            ids, target_ids = ids[: self._limits.source], target_ids[: self._limits.target]
+            pair = PiecePair([END_ID], [])
+            if part.source != part.target and ids and target_ids:
+                stops = end_with_stops(self.tokenizer, ids, target_ids)
+                pair = PiecePair([*self.controls, *ids, END_ID], target_ids, stops)
+            pairs.append(pair)
+        return pairs
 
     @cached_property
     def _alignment_steps(self) -> list[Step]:
         """The layer and the step in which each model aligns."""
         with self._exclusive():
             return [
-                choose_step(model, self.tokenizer, self.controls, self._longest_source)
+                choose_step(model, self.tokenizer, self.controls, self._limits.source)
                 for model in self.models
             ]
 
@@ -392,15 +370,15 @@ class Translator:
             target = self.translate([source])[0].text
         source_ids = self.tokenizer.encode_source([source.strip()])[0]
         target_ids = self.tokenizer.encode_target([target.strip()])[0]
-        check_length("source", source_ids, self._longest_source)
-        check_length("target", target_ids, self._longest_target)
+        check_length("source", source_ids, self._limits.source)
+        check_length("target", target_ids, self._limits.target)
         with self._exclusive():
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
             source_ids = [*self.controls, *source_ids]
             maps = record_attention(model, self.tokenizer, source_ids, target_ids)
-        if not all(kind.isfinite().all() for kind in (maps.encoder, maps.decoder, maps.cross)):
+        if not maps.cross.isfinite().all():  # NaN in any attention reaches the last one
             raise nan_error()
         return maps
 
@@ -408,36 +386,37 @@ class Translator:
         self,
         function: Callable[[list[T]], list[R]],
         items: list[T],
-        sizes: list[int],
+        size: Callable[[T], int],
         blank: R,
-        on_batch: Callable[[int, int], None] = lambda count, items: None,
-        pool: ThreadPoolExecutor | None = None,
+        on_batch: Callable[[int, int], None] = lambda done, items: None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
 
-        That of an item of size 1, which is `</s>` alone, is `blank`. With a `pool`, several calls
-        run at the same time; otherwise they take turns.
+        That of an item of size 1, which is `</s>` alone, is `blank`. With a pool, several calls run
+        at the same time; otherwise they take turns.
         """
         workers = self.workers
-        if pool:  # few batches, since small ones are slow; a GPU has one worker
-            workers = min(4, len(sizes) // 16) if self.device.type == "cpu" else 1
+        if self._pool:  # few batches, since small ones are slow; a GPU has one worker
+            workers = min(4, len(items) // 16) if self.device.type == "cpu" else 1
+        sizes = list(map(size, items))
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
-        results, count = [blank] * len(items), 0
+        results = [blank] * len(items)
+
+        def run_batch(batch: list[int]) -> int:
+            outputs = function([items[i] for i in batch])
+            for i, output in zip(batch, outputs, strict=True):
+                results[i] = output
+            return len(batch)
+
         with ExitStack() as turn:
-            run: Callable[..., Iterator[list[R]]]
-            if pool:
-                run = pool.map
+            run: Callable[..., Iterator[int]]
+            if self._pool:
+                run = self._pool.map
             else:
                 turn.enter_context(self._exclusive())
                 run = turn.enter_context(parallel_map(min(workers, len(batches))))
-            outputs: Iterator[list[R]] = run(
-                function, [[items[i] for i in batch] for batch in batches]
-            )
-            for batch, results_of_batch in zip(batches, outputs, strict=True):
-                for i, result in zip(batch, results_of_batch, strict=True):
-                    results[i] = result
-                count += len(batch)
-                on_batch(count, sum(map(len, batches)))
+            for done in accumulate(run(run_batch, batches)):
+                on_batch(done, sum(map(len, batches)))
         return results
 
     @contextmanager
@@ -445,10 +424,6 @@ class Translator:
         """Exclude other calls, and the caller's autocast."""
         with process_lock, torch.autocast(self.device.type, enabled=False):
             yield
-
-    def _max_output(self, source_tokens: int) -> int:
-        """Return the maximum length of a translation: by default input length + 50 (6.1)."""
-        return min(source_tokens + self.search.max_extra_tokens, self._longest_target)
 
 
 def _check_lists(**texts: object) -> None:
@@ -491,11 +466,14 @@ def make_batches(
         batches[-1].append(i)
         room -= 1
     # Of a few items, divide the batch with the most tokens until every worker has one.
-    tokens = [len(batch) * sizes[batch[0]] for batch in batches]
     divisions = [1] * len(batches)
+
+    def tokens(b: int) -> float:
+        divisible = divisions[b] < len(batches[b])
+        return divisible * len(batches[b]) * sizes[batches[b][0]] / divisions[b]
+
     while sum(divisions) < min(workers, len(order)):
-        divisible = (i for i, batch in enumerate(batches) if divisions[i] < len(batch))
-        divisions[max(divisible, key=lambda i: tokens[i] / divisions[i])] += 1
+        divisions[max(range(len(batches)), key=tokens)] += 1
     return [b[part::n] for b, n in zip(batches, divisions, strict=True) for part in range(n)]
 
 

@@ -1,7 +1,7 @@
 """A lookup table in place of a model, and searches over it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seq2seq.search import Beams, Hypothesis, SearchConfig, beam_search
+from seq2seq.search import DecodingConfig, Hypothesis, SearchConfig, beam_search
 
 START, END = 0, 1
 Ids = tuple[int, ...]
@@ -79,18 +79,20 @@ tables = st.builds(
 def search(
     table: Table,
     max_lengths: Sequence[int],
+    *how: Any,
+    by: Callable[..., list[list[Hypothesis]]] = beam_search,
+    config: type[DecodingConfig] = SearchConfig,
+    sentences: Sequence[int] | None = None,
     suppressed: Ids = (),
-    first: int = 0,
     prefixes: Sequence[Ids] = (),
-    kind: type[Beams] = Beams,
     **choices: Any,
 ) -> list[list[Hypothesis]]:
-    return beam_search(
+    return by(
         table.step,
-        Prefixes(range(first, first + len(max_lengths))),
+        Prefixes(sentences or range(len(max_lengths))),
         torch.tensor(max_lengths),
-        SearchConfig(**choices),
-        kind,
+        config(**choices),
+        *how,
         start_id=START,
         end_id=END,
         suppressed_ids=suppressed,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seq2seq.decoding.alignment import (
     Alignment,
+    PiecePair,
     Step,
     align_pieces,
     choose_step,
@@ -17,17 +18,15 @@ from seq2seq.decoding.alignment import (
     parts_of,
     record_attention,
 )
-from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import make_segments
+from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.errors import UserError
 from seq2seq.model_folder import new_transformer
-from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention, Transformer
 from tests.conftest import MakeModel, MakeTrained
+from tests.decoding.translators import new_translator
 from tests.models import ALL_MODERN
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
@@ -74,15 +73,13 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     torch.testing.assert_close(
         found[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
     )
-    batch = [[*source, END_ID], [*source, *source, END_ID]], [target, target[:2]], [False] * 2
+    batch = [PiecePair([*source, END_ID], target), PiecePair([*source * 2, END_ID], target[:2])]
 
     def links(*steps: Step) -> list[tuple[int, int]]:
         # Whatever shares the batch.
-        found, mutual = align_pieces([model] * len(steps), *batch, controls=0, steps=steps)[0]
-        norms = expected[1:, :-1] if steps[0].reads else expected[:-1, :-1]
-        norms = norms / (
-            expected.sum(1)[1:, None] if steps[0].reads else expected.sum(1)[:-1, None]
-        )
+        found, mutual = align_pieces([model] * len(steps), batch, controls=0, steps=steps)[0]
+        shares = expected / expected.sum(1, keepdim=True)
+        norms = shares[1:, :-1] if steps[0].reads else shares[:-1, :-1]
         assert mutual == [(i, j) for i, j in found if norms[:, i].argmax() == j]
         return found
 
@@ -93,9 +90,8 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     # Two equal models agree with each of them.
     assert links(reads, reads) == links(reads)
     # A control symbol is neither linked nor counted; final stops are linked to each other alone.
-    ((found, mutual),) = align_pieces(
-        [model], [[source[0], *source, END_ID]], [target], [True], controls=1, steps=[reads]
-    )
+    with_control = PiecePair([source[0], *source, END_ID], target, stops=True)
+    ((found, mutual),) = align_pieces([model], [with_control], controls=1, steps=[reads])
     last = len(source) - 1
     assert [i == last for i, _ in found] == [False] * (len(target) - 1) + [True]
     assert min(i for i, _ in found) >= 0
@@ -121,17 +117,13 @@ def test_the_layer_is_chosen_in_which_a_text_is_linked_to_itself(
 
 @pytest.fixture(scope="module")
 def translator(make_trained: MakeTrained) -> Translator:
-    search = SearchConfig(beam_size=2, max_extra_tokens=4)
-    options = TranslationOptions(device="cpu", workers=2, sentences=True, search=search)
-    return Translator(make_trained(), options)
+    return new_translator(make_trained(), workers=2, sentences=True, beam_size=2)
 
 
 def linked(alignment: Alignment) -> list[tuple[str, str]]:
+    source, target = alignment.source, alignment.target
     return [
-        (
-            alignment.source[slice(*alignment.source_spans[i])],
-            alignment.target[slice(*alignment.target_spans[j])],
-        )
+        (source[slice(*alignment.source_spans[i])], target[slice(*alignment.target_spans[j])])
         for i, j in alignment.pieces
     ]
 
@@ -159,16 +151,18 @@ def test_parts_are_found_where_they_stand_also_if_what_is_copied_has_their_words
     tokenizer: Tokenizer, line: str, by_sentence: bool
 ) -> None:
     (segments,) = make_segments(
-        [line], [""], tokenizer, max_tokens=12, max_output=lambda n: n, by_sentence=by_sentence
+        [line], [""], tokenizer, limits=LengthLimits(12, 12, 0), by_sentence=by_sentence
     )
     output = [Candidate("man", -1.0, ["man"], False)]
     outputs = [output if len(segment.source_ids) > 1 else [] for segment in segments]
     translation = Translation.from_segments(segments, outputs)
-    spans = parts_of(line, translation)
-    found = [(line[slice(*a)], translation.text[slice(*b)]) for a, b in spans]
+    found = list(parts_of(Alignment(line, translation.text), translation.parts))
     parts = [(part, its.text) for _, part, its in translation.parts]
-    assert found[1::2] == (parts or [(line.strip(), translation.text.strip())])
-    assert all(a.split() == b.split() for a, b in found[::2])
+    assert [(one.source, one.target) for one in found[1::2]] == parts
+    assert all(one.source.split() == one.target.split() for one in found[::2] if parts)
+    for one in found:
+        assert line.startswith(one.source, one.start)
+        assert translation.text.startswith(one.target, one.target_start)
 
 
 def test_words_have_the_links_of_their_pieces() -> None:
@@ -195,14 +189,8 @@ def test_the_other_engine_and_long_texts_are_aligned(
     make_trained: MakeTrained, translator: Translator
 ) -> None:
     pytest.importorskip("ctranslate2")
-    options = TranslationOptions(device="cpu", engine="ctranslate2", max_source_tokens=8)
-    other = Translator(make_trained(), options)
-    assert other.alignments(["a man."], ["an apple."]) == translator.alignments(
-        ["a man."], ["an apple."]
-    )
+    other = new_translator(make_trained(), engine="ctranslate2", max_source_tokens=8)
+    texts = ["a man."], ["an apple."]
+    assert other.alignments(*texts) == translator.alignments(*texts)
     (found,) = other.alignments([SOURCE * 9], [TARGET])
     assert max(i for i, _ in found.pieces) < 8
-    with pytest.raises(UserError, match="1 sources but 2 translations"):
-        other.alignments(["a"], ["b", "c"])
-    with pytest.raises(TypeError, match="targets is a single string"):
-        other.alignments(["a"], "b")

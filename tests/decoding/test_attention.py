@@ -1,7 +1,6 @@
 """The attention of a sentence pair against equation 1 in NumPy, and its picture."""
 
 import io
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,25 +9,14 @@ from matplotlib.image import imread
 from torch import Tensor, nn
 
 from seq2seq.decoding.alignment import draw_heads
-from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention
 from tests.conftest import MakeTrained
+from tests.decoding.translators import new_translator
 
 SOURCE, TARGET = "a man sees the sea.", "nobody paints an apple."
-
-
-@pytest.fixture
-def make_translator(make_trained: MakeTrained) -> Callable[..., Translator]:
-    def make(precision: str = "fp32", **choices: object) -> Translator:
-        trained = make_trained(**choices)
-        trained.model.train()
-        return Translator(trained, TranslationOptions(device="cpu", precision=precision))
-
-    return make
 
 
 def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> np.ndarray:
@@ -42,10 +30,12 @@ def equation_1(attention: MultiHeadAttention, x: Tensor, memory: Tensor) -> np.n
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def test_the_weights_are_equation_1_of_each_attention(
-    make_translator: Callable[..., Translator],
+def test_the_weights_are_equation_1_of_each_attention_between_the_pieces(
+    make_trained: MakeTrained, tokenizer: Tokenizer
 ) -> None:
-    translator = make_translator()
+    trained = make_trained()
+    trained.model.train()
+    translator = new_translator(trained)
     model, inputs = translator.models[0], {}
 
     def keep(module: nn.Module, given: tuple) -> None:
@@ -55,6 +45,10 @@ def test_the_weights_are_equation_1_of_each_attention(
         if isinstance(module, MultiHeadAttention):
             module.register_forward_pre_hook(keep)
     found = translator.attention(SOURCE, TARGET)
+    source, target = tokenizer.encode([SOURCE, TARGET])
+    assert found.source == tokenizer.pieces([*source, END_ID])
+    assert found.target_input == tokenizer.pieces([START_ID, *target])
+    assert found.sides("cross") == (tokenizer.pieces([*target, END_ID]), found.source)
     kinds = {
         "encoder": [layer.self_attention for layer in model.encoder.layers],
         "decoder": [layer.self_attention for layer in model.decoder.layers],
@@ -72,20 +66,6 @@ def test_the_weights_are_equation_1_of_each_attention(
         np.testing.assert_allclose(weights.sum(-1).numpy(), 1.0, rtol=0, atol=1e-6)
 
 
-def test_the_pieces_name_rows_and_columns(
-    make_translator: Callable[..., Translator], tokenizer: Tokenizer
-) -> None:
-    found = make_translator().attention(SOURCE, TARGET)
-    source, target = tokenizer.encode([SOURCE, TARGET])
-    assert found.source == tokenizer.pieces([*source, END_ID])
-    assert found.target_input == tokenizer.pieces([START_ID, *target])
-    assert found.sides("cross") == (tokenizer.pieces([*target, END_ID]), found.source)
-    s, t = len(found.source), len(found.target_input)
-    assert s != t
-    shapes = [tuple(w.shape) for w in (found.encoder, found.decoder, found.cross)]
-    assert shapes == [(2, 2, s, s), (2, 2, t, t), (2, 2, t, s)]
-
-
 @pytest.mark.parametrize(
     ("source", "target", "complaint"),
     [
@@ -95,9 +75,10 @@ def test_the_pieces_name_rows_and_columns(
     ],
 )
 def test_blank_and_too_long_texts_are_refused(
-    make_translator: Callable[..., Translator], source: str, target: str, complaint: str
+    make_trained: MakeTrained, source: str, target: str, complaint: str
 ) -> None:
-    translator = make_translator(positions=Positions.learned, max_learned_positions=80)
+    trained = make_trained(positions=Positions.learned, max_learned_positions=80)
+    translator = new_translator(trained, max_extra_tokens=50)
     translator.attention(SOURCE, TARGET)
     with pytest.raises(UserError, match=complaint):
         translator.attention(source, target)

@@ -2,18 +2,22 @@
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
+from seq2seq.decoding.engines import BeamsByLength
+from seq2seq.decoding.glossary import Term, constrained_search
+from seq2seq.decoding.options import SamplingConfig, SweepConfig
+from seq2seq.decoding.sampling import sample
 from seq2seq.errors import UserError
 from seq2seq.fast.search import FastBeams, topk_by_blocks
-from seq2seq.search import NO_TOKEN, Beams, Hypothesis, SearchConfig, beam_search
-from tests.decoding.table import END, START, Ids, Prefixes, Table, search, tables
+from seq2seq.search import NO_TOKEN, Beams, DecodingConfig, Hypothesis, SearchConfig
+from tests.decoding.table import END, START, Ids, Table, search, tables
 from tests.model.paper import page_functions
 
 Outcome = list[tuple[Ids, float]]
@@ -82,7 +86,7 @@ def test_stopping_early_never_changes_the_result(
 ) -> None:
     nbest = data.draw(st.integers(1, beam), label="nbest")
     kind = data.draw(st.sampled_from([Beams, FastBeams]), label="kind")
-    found = search(table, max_lengths, kind=kind, beam_size=beam, alpha=alpha, nbest=nbest)
+    found = search(table, max_lengths, kind, beam_size=beam, alpha=alpha, nbest=nbest)
     for sentence, max_length in enumerate(max_lengths):
         expected = plain_beam_search(table, sentence, max_length, alpha, beam)
         assert_same(found[sentence], expected[:nbest])
@@ -109,17 +113,10 @@ def test_a_long_output_may_still_overtake_a_finished_one(short: float) -> None:
 def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:
     """At once: `</s>` has 0.99, and no other token is worth as much at the greatest length."""
     table = Table(1, vocab_size=4, sharpness=0.5, end=6.0)
-    lengths: set[int] = set()
-
-    def step(tokens: Tensor, state: Prefixes) -> Tensor:
-        logits = table.step(tokens, state)
-        lengths.add(len(state.rows[0][1]))
-        return logits
-
-    beam_search(
-        step, Prefixes([0]), torch.tensor([1000]), SearchConfig(), start_id=START, end_id=END
-    )
-    assert lengths == {1}
+    lengths, logits = set(), table.logits
+    table.logits = lambda sentence, prefix: lengths.add(len(prefix)) or logits(sentence, prefix)
+    search(table, [1000])
+    assert lengths == {0}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -177,34 +174,61 @@ def test_candidates_of_a_few_sentences_at_a_time_are_those_of_all() -> None:
     torch.testing.assert_close(scores, expected[sentence, parents, tokens])
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_search_for_several_alphas_finds_what_a_search_for_each_finds(
+    seed: int, beam: int
+) -> None:
+    table, alphas = Table(seed, vocab_size=5, sharpness=1.0, end=-1.0), (0.6, 0.0, 2.5, 1.0)
+    limits, prefixes = [9, 1, 12, 5, 7], [(), (), (3, 2), (4,), ()]
+    choices: dict[str, Any] = {"prefixes": prefixes, "beam_size": beam}
+    swept = search(table, limits, BeamsByLength, config=SweepConfig, alphas=alphas, **choices)
+    for alpha, found in zip(alphas, zip(*swept, strict=True), strict=True):
+        expected = search(table, limits, alpha=alpha, **choices)
+        for one, (wanted,) in zip(found, expected, strict=True):
+            assert (one.token_ids, one.truncated) == (wanted.token_ids, wanted.truncated)
+            assert one.score == pytest.approx(wanted.score)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"beam_size": 1},
+        {"beam_size": 3},
+        {"by": partial(sample, keys=[[0], [1]]), "config": SamplingConfig, "top_k": 2},
+        {"by": partial(constrained_search, terms=[[Term("", "", ((2,),))], []], continuing=())},
+    ],
+    ids=["greedy", "beam", "sampling", "constrained"],
+)
 @pytest.mark.parametrize(
     ("logit", "says"),
     [(math.nan, "NaN"), (-math.inf, "no continuation has a probability above zero")],
 )
-def test_an_output_without_probability_is_an_error(beam: int, logit: float, says: str) -> None:
-    def step(tokens: Tensor, state: Prefixes) -> Tensor:
-        logits = torch.zeros(len(tokens), 5)
-        logits[:, END] = logit
-        return logits
-
-    config = SearchConfig(beam_size=beam)
-    state, lengths = Prefixes([0, 1]), torch.tensor([3, 5])
+def test_an_output_without_probability_is_an_error(
+    how: dict[str, Any], logit: float, says: str
+) -> None:
+    table = Table(1, vocab_size=5)
+    table.logits = lambda sentence, prefix: [0.0, logit, 0.0, 0.0, 0.0]
     with pytest.raises(UserError, match=says):
-        beam_search(step, state, lengths, config, start_id=START, end_id=END)
+        search(table, [3, 5], **how)
 
 
 @pytest.mark.parametrize(
-    ("choices", "complaint"),
+    ("config", "choices", "complaint"),
     [
-        ({"beam_size": 0}, "beam_size=0"),
-        ({"beam_size": 10**20}, "must be at least 1 and at most 1,000"),
-        ({"max_extra_tokens": 10**20}, "must be at least 1 and at most 10,000"),
-        ({"nbest": 5}, "nbest=5: must be at most beam_size=4"),
-        ({"alpha": math.nan}, "alpha=nan"),
+        (SearchConfig, {"beam_size": 0}, "beam_size=0"),
+        (SearchConfig, {"beam_size": 10**20}, "must be at least 1 and at most 1,000"),
+        (SearchConfig, {"max_extra_tokens": 10**20}, "must be at least 1 and at most 10,000"),
+        (SearchConfig, {"nbest": 5}, "nbest=5: must be at most beam_size=4"),
+        (SearchConfig, {"alpha": math.nan}, "alpha=nan"),
+        (SamplingConfig, {"temperature": 0.0}, "temperature=0.0: must be above 0"),
+        (SamplingConfig, {"top_p": math.nan}, "top_p=nan"),
+        (SamplingConfig, {"seed": 2**32}, "seed=4294967296"),
     ],
     ids=str,
 )
-def test_values_out_of_range_are_refused(choices: dict[str, Any], complaint: str) -> None:
+def test_values_out_of_range_are_refused(
+    config: type[DecodingConfig], choices: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(UserError, match=complaint):
-        SearchConfig(**choices)
+        config(**choices)

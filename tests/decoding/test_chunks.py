@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from seq2seq.decoding.many import in_order, make_chunks
-from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate
-from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import SearchConfig
+from tests.decoding.translators import new_translator
 
 SECONDS = 20  # far more than a thread needs for anything but a batch
 WORKERS = 16
@@ -63,7 +61,7 @@ def test_no_worker_waits_while_there_is_text(
 ) -> None:
     chance, time = random.Random(1), SimulatedTime()
     texts = [" ".join(chance.choices(sentences, k=chance.randint(1, 5))) for _ in range(12 * 1024)]
-    translator = Translator(make_trained(), TranslationOptions(device="cpu", workers=WORKERS))
+    translator = new_translator(make_trained(), workers=WORKERS, batch_tokens=None)
     monkeypatch.setattr(translator, "translate_batch", time.translate_batch)
     assert len(list(translator.translate_stream(time.lines(texts)))) == len(texts)
     print(f"idle: {time.idle / (time.idle + time.working):.1%}")
@@ -74,15 +72,12 @@ def test_no_worker_waits_while_there_is_text(
 def test_the_number_of_workers_changes_not_a_bit(
     make_trained: Callable[[], TrainedModel], sentences: list[str]
 ) -> None:
-    search = SearchConfig(beam_size=2, max_extra_tokens=5)
-    found = [
-        list(Translator(make_trained(), options).translate_stream(sentences * 2, chunk_lines=70))
-        for options in (
-            TranslationOptions(device="cpu", workers=workers, precision="bf16", search=search)
-            for workers in (1, 5)
-        )
-    ]
-    assert found[0] == found[1]
+    one, five = (
+        new_translator(make_trained(), workers=workers, precision="bf16", batch_tokens=None)
+        for workers in (1, 5)
+    )
+    expected = list(one.translate_stream(sentences * 2, chunk_lines=70))
+    assert list(five.translate_stream(sentences * 2, chunk_lines=70)) == expected
 
 
 def test_results_come_in_order_from_few_items_ahead() -> None:

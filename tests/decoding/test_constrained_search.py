@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2seq.decoding.glossary import Term, constrained_search
-from seq2seq.errors import UserError
-from seq2seq.search import Hypothesis, SearchConfig
-from tests.decoding.table import END, START, Ids, Prefixes, Table
+from seq2seq.search import Hypothesis
+from tests.decoding.table import END, START, Ids, Table, search
 from tests.decoding.test_beam_search import assert_same, brute_force
 
 CONTINUING = {4}
@@ -41,20 +39,11 @@ def missing(ids: Ids, needed: Sequence[Term]) -> int:
     )
 
 
-def search(
-    table: Table, needed: Sequence[Sequence[Term]], max_lengths: list[int], **choices: float
+def constrained(
+    table: Table, needed: Sequence[Sequence[Term]], max_length: int, **choices: float
 ) -> list[list[Hypothesis]]:
-    return constrained_search(
-        table.step,
-        Prefixes(range(len(needed))),
-        torch.tensor(max_lengths),
-        SearchConfig(**choices),
-        needed,
-        CONTINUING,
-        start_id=START,
-        end_id=END,
-        suppressed_ids=(START,),
-    )
+    lengths, by = [max_length] * len(needed), constrained_search
+    return search(table, lengths, needed, CONTINUING, by=by, suppressed=(START,), **choices)
 
 
 NEEDED = [
@@ -72,7 +61,7 @@ NEEDED = [
 @pytest.mark.parametrize("nbest", [1, 3])
 def test_a_wide_beam_finds_the_best_outputs_with_the_terms(alpha: float, nbest: int) -> None:
     table = Table(3, vocab_size=5, end=0.5)
-    found = search(table, NEEDED, [5] * len(NEEDED), beam_size=1000, alpha=alpha, nbest=nbest)
+    found = constrained(table, NEEDED, 5, beam_size=1000, alpha=alpha, nbest=nbest)
     for sentence, needed in enumerate(NEEDED):
         outputs = brute_force(table, sentence, 5, alpha, suppressed=(START,))
         expected = [(ids, score) for ids, score in outputs if not missing(ids, needed)]
@@ -95,7 +84,7 @@ def test_any_beam_writes_all_terms_that_fit(
     some = [terms(*sequences) for sequences in needed]
     table = Table(seed, vocab_size=6, end=3.0)
     for outputs, of_sentence in zip(
-        search(table, some, [20] * len(some), beam_size=beam), some, strict=True
+        constrained(table, some, 20, beam_size=beam), some, strict=True
     ):
         assert missing(tuple(outputs[0].token_ids), of_sentence) == 0
         assert len(outputs[0].token_ids) < 20
@@ -103,8 +92,5 @@ def test_any_beam_writes_all_terms_that_fit(
 
 def test_an_output_that_is_too_short_for_its_terms_has_as_many_as_fit() -> None:
     table, needed = Table(1, vocab_size=5), terms((2, 3), (3, 2, 2))
-    (found,) = search(table, [needed], [3], beam_size=1000)
+    (found,) = constrained(table, [needed], 3, beam_size=1000)
     assert missing(tuple(found[0].token_ids), needed) == 1
-    table.logits = lambda sentence, prefix: [float("nan")] * 5
-    with pytest.raises(UserError, match="NaN"):
-        search(table, [needed], [4], beam_size=2)

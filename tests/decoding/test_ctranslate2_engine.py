@@ -1,10 +1,10 @@
 """CTranslate2 as the engine, against the native search."""
 
 import importlib.util
+import itertools
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from seq2seq.search import SearchConfig, length_penalty
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeTrained
+from tests.decoding.translators import new_translator
 
 pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("ctranslate2"), reason="needs ctranslate2"),
@@ -36,19 +37,16 @@ def trained(make_trained: MakeTrained) -> TrainedModel:
     return trained
 
 
-def both(
-    trained: TrainedModel, search: SearchConfig | None = None, **choices: object
-) -> tuple[Translator, Translator]:
-    search = search or SearchConfig(max_extra_tokens=4)
-    options = TranslationOptions(device="cpu", workers=1, search=search, **choices)  # type: ignore[arg-type]
-    return Translator(trained, options), Translator(trained, replace(options, engine="ctranslate2"))
+def both(trained: TrainedModel, **choices: object) -> tuple[Translator, ...]:
+    engines = ("native", "ctranslate2")
+    return tuple(new_translator(trained, engine=engine, **choices) for engine in engines)
 
 
 def test_greedy_translations_are_those_of_native(
     trained: TrainedModel, sentences: list[str]
 ) -> None:
     lines = ["", *sentences[::9], "   ", "a child. " * 3, "☃"]
-    ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=4), batch_tokens=64)
+    ours, theirs = both(trained, beam_size=1)
     for one, other in zip(ours.translate(lines), theirs.translate(lines), strict=True):
         assert one.text == other.text
         assert [found.pieces for found in one.candidates] == [f.pieces for f in other.candidates]
@@ -79,8 +77,7 @@ def score_by_model(
 def test_candidates_have_the_score_that_the_model_gives_them_the_best_first(
     trained: TrainedModel, sentences: list[str], alpha: float
 ) -> None:
-    search = SearchConfig(beam_size=4, nbest=3, alpha=alpha, max_extra_tokens=9)
-    _, theirs = both(trained, search)
+    _, theirs = both(trained, nbest=3, alpha=alpha, max_extra_tokens=9)
     kinds = set()
     for line, found in zip(sentences[::9], theirs.translate(sentences[::9]), strict=True):
         scores = [candidate.score for candidate in found.candidates]
@@ -98,14 +95,12 @@ def test_outputs_end_at_the_length_of_their_own_source(
     trained: TrainedModel, sentences: list[str]
 ) -> None:
     lines = ["a", *sentences[:4], "the sea " * 6]
-    ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=1), batch_tokens=1000)
+    ours, theirs = both(trained, beam_size=1, max_extra_tokens=1, batch_tokens=1000)
     expected, found = ours.translate(lines), theirs.translate(lines)
     assert any(one.candidates[0].truncated for one in expected)
     for one, other in zip(expected, found, strict=True):
-        assert (one.text, one.candidates[0].truncated) == (
-            other.text,
-            other.candidates[0].truncated,
-        )
+        assert one.text == other.text
+        assert one.candidates[0].truncated == other.candidates[0].truncated
     for line in (0, 1):  # cut after the search
         cut = found[line].candidates[0]
         score = score_by_model(trained, lines[line], cut, suppressed=[])
@@ -116,8 +111,7 @@ def test_outputs_end_at_the_length_of_their_own_source(
 def test_no_candidate_of_a_beam_is_longer_than_its_source_allows(
     trained: TrainedModel, sentences: list[str]
 ) -> None:
-    search = SearchConfig(beam_size=4, nbest=2, max_extra_tokens=3)
-    _, theirs = both(trained, search, batch_tokens=1000)
+    _, theirs = both(trained, nbest=2, max_extra_tokens=3, batch_tokens=1000)
     lines = ["a", *sentences[:9], "the sea " * 6]
     segments = [segment for (segment,) in theirs.segments(lines)]
     for segment, found in zip(segments, theirs.translate(lines), strict=True):
@@ -131,10 +125,8 @@ def test_without_scores_greedy_outputs_are_equal_and_a_beam_has_them_all_the_sam
 ) -> None:
     lines = ["a", *sentences[:4], "the sea " * 6]
     for beam_size in (1, 4):
-        search = SearchConfig(beam_size=beam_size, max_extra_tokens=1)
-        (_, scored), (_, bare) = (
-            both(trained, search, batch_tokens=1000, scores=scores) for scores in (True, False)
-        )
+        choices = {"beam_size": beam_size, "max_extra_tokens": 1, "batch_tokens": 1000}
+        (_, scored), (_, bare) = (both(trained, scores=one, **choices) for one in (True, False))
         for one, other in zip(scored.translate(lines), bare.translate(lines), strict=True):
             assert other.text == one.text
             assert other.candidates[0].truncated == one.candidates[0].truncated
@@ -151,7 +143,7 @@ def test_a_model_that_predicts_nan_is_refused_when_it_is_opened(make_trained: Ma
 
 def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
     lines, prefixes = ["a child", "the sea", "a man"], ["the woman", "", "a "]
-    ours, theirs = both(trained, SearchConfig(beam_size=1, max_extra_tokens=9))
+    ours, theirs = both(trained, beam_size=1, max_extra_tokens=9)
     expected, found = ours.translate(lines, prefixes), theirs.translate(lines, prefixes)
     assert [one.text for one in found] == [one.text for one in expected]
     assert found[0].text.startswith("the woman")
@@ -168,10 +160,7 @@ def test_this_engine_alone_splits_what_is_longer_than_its_positions(trained: Tra
 def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[str]) -> None:
     with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
         TranslationOptions(precision="int8")
-    search = SearchConfig(beam_size=1, max_extra_tokens=2)
-    options = TranslationOptions(
-        device="cpu", precision="int8", engine="ctranslate2", search=search
-    )
+    options = TranslationOptions(device="cpu", precision="int8", engine="ctranslate2")
     translator, reason = fastest_translator(trained, options)
     assert reason == "engine ctranslate2, which precision int8 needs"
     assert all(found.candidates for found in translator.translate(sentences[:5]))
@@ -202,30 +191,19 @@ def test_a_target_language_stands_before_the_source(
     texts = [
         [found.text for found in translator.translate(sentences[::9])]
         for to in ("de", "fr")
-        for translator in both(trained, SearchConfig(beam_size=1, max_extra_tokens=5), to=to)
+        for translator in both(trained, beam_size=1, max_extra_tokens=5, to=to)
     ]
     assert texts[0] == texts[1] != texts[2] == texts[3]
 
 
 def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel) -> None:
-    for slow, fast in (("native", "ctranslate2"), ("ctranslate2", "native")):
-        ticks = {"native": 1.0, "ctranslate2": 1.0, slow: 3.0}
-        now, calls = 0.0, 0
-
-        def clock(ticks: dict[str, float] = ticks) -> float:
-            # Called before and after each engine's turn, native first.
-            nonlocal now, calls
-            engine = "native" if calls // 2 % 2 == 0 else "ctranslate2"
-            now += ticks[engine] if calls % 2 else 0.0
-            calls += 1
-            return now
-
-        options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=1))
-        translator, reason = fastest_translator(trained, options, clock=clock)
+    options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=1))
+    for seconds, fast, slow in ((3, "ctranslate2", "native"), (1 / 3, "native", "ctranslate2")):
+        # Called before and after each engine's turn, native first.
+        clock = itertools.accumulate(itertools.cycle((0.0, seconds, 0.0, 1.0)))
+        translator, reason = fastest_translator(trained, options, clock=clock.__next__)
         assert translator.options.engine == fast
-        assert reason == (
-            f"engine {fast}, for one sentence 3.0 times as fast here as engine {slow}"
-        )
+        assert reason == f"engine {fast}, for one sentence 3.0 times as fast here as engine {slow}"
     options = TranslationOptions(search=SamplingConfig(max_extra_tokens=1))
     translator, reason = fastest_translator(trained, options)
     assert translator.options.engine == "native"

@@ -11,11 +11,11 @@ import torch
 from seq2seq.decoder import IncrementalDecoder
 from seq2seq.decoding.ensemble import (
     Ensemble,
+    TargetScore,
     default_search,
     mean_log_probabilities,
     score_targets,
 )
-from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel, TunedSearch, save_model
@@ -24,6 +24,7 @@ from seq2seq.sizes import Positions
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel, MakeTrained
+from tests.decoding.translators import new_translator
 
 VOCABULARY = 7
 SOURCES = [[4, 5, 6, 3], [6, 3], [5, 5, 4, 3]]
@@ -49,12 +50,6 @@ def trained(make_trained: MakeTrained) -> list[TrainedModel]:
 def lines(sentences: list[str]) -> list[str]:
     """Of many lengths."""
     return [sentences[7 * i][: 3 * i + 4] for i in range(14)]
-
-
-def translator(models: Sequence[TrainedModel], **choices: object) -> Translator:
-    chosen = {"device": "cpu", "batch_tokens": 64, "workers": 1} | choices
-    search = chosen.pop("search", SearchConfig(max_extra_tokens=4))
-    return Translator(models, TranslationOptions(search=search, **chosen))
 
 
 @torch.no_grad()
@@ -105,16 +100,34 @@ def test_beam_search_finds_the_best_outputs_by_the_mean_of_the_probabilities(
                 assert hypothesis.score == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("chunk_elements", [25, 2**23])
 def test_given_targets_are_scored_by_the_mean_of_the_probabilities(
-    models: list[Transformer],
+    models: list[Transformer], chunk_elements: int
 ) -> None:
-    targets = [[3], [4, 4, 6, 1, 3], [5, 3]]
+    pairs = list(zip(SOURCES, ([3], [4, 4, 6, 1, 3], [5, 3]), strict=True))
     for together in (models[:1], models):
-        found = score_targets(together, SOURCES, targets)
-        assert [score.log_probability for score in found] == pytest.approx(
-            [log_probability(together, *pair) for pair in zip(SOURCES, targets, strict=True)],
-            abs=1e-9,
-        )
+        found = score_targets(together, pairs, chunk_elements=chunk_elements)
+        assert [score.tokens for score in found] == [1, 5, 2]
+        for pair, score in zip(pairs, found, strict=True):
+            expected = log_probability(together, *pair)
+            assert score.log_probability == pytest.approx(expected, abs=1e-9)
+            assert score.perplexity == pytest.approx(math.exp(-expected / len(pair[1])))
+
+
+def test_low_precision_takes_log_probabilities_in_float32(make_model: MakeModel) -> None:
+    model = make_model(vocab_size=9).bfloat16()
+    (score,) = score_targets([model], [([4, 5, 3], [6, 7, 3])])
+    with torch.no_grad():
+        logits = model(torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6, 7]]))[0]
+    gold = logits.float().log_softmax(-1).gather(1, torch.tensor([[6], [7], [3]]))
+    assert score.log_probability == pytest.approx(float(gold.sum()), abs=1e-5)
+
+
+def test_totals_and_perplexities() -> None:
+    total = TargetScore.total([TargetScore(-3.0, 2), TargetScore(0.0, 0), TargetScore(-1.0, 2)])
+    assert (total, total.perplexity) == (TargetScore(-4.0, 4), pytest.approx(math.e))
+    assert TargetScore(0.0, 0).perplexity == 1
+    assert math.isfinite(TargetScore(-1e6, 1).perplexity)
 
 
 def test_small_probabilities_do_not_underflow() -> None:
@@ -127,11 +140,11 @@ def test_small_probabilities_do_not_underflow() -> None:
 def test_the_text_depends_on_neither_batch_nor_workers_nor_the_order_of_models(
     trained: list[TrainedModel], lines: list[str]
 ) -> None:
-    expected = translator(trained, batch_tokens=1).translate(lines)
-    alone = translator(trained[:1]).translate(lines)
+    expected = new_translator(trained, batch_tokens=1).translate(lines)
+    alone = new_translator(trained[:1]).translate(lines)
     assert sum(a.text != b.text for a, b in zip(alone, expected, strict=True)) > 5
     for order, choices in (((2, 1, 0), {"batch_tokens": 16, "workers": 3}), ((1, 0, 2), {})):
-        found = translator([trained[i] for i in order], **choices).translate(lines)
+        found = new_translator([trained[i] for i in order], **choices).translate(lines)
         assert [one.text for one in found] == [one.text for one in expected]
         scores = [one.score for one in expected]
         assert [one.score for one in found] == pytest.approx(scores, abs=1e-5)
@@ -142,7 +155,7 @@ def test_the_shortest_table_of_positions_bounds_an_ensemble(
 ) -> None:
     learned = make_trained(positions=Positions.learned, max_learned_positions=20)
     for together in ([learned, trained[0]], [trained[0], learned]):
-        (translation,) = translator(together).translate(["the long road home " * 9])
+        (translation,) = new_translator(together).translate(["the long road home " * 9])
         assert translation.source_segments > 1
         assert all(len(part.candidates[0].pieces) < 20 for *_, part in translation.parts)
 
@@ -157,10 +170,12 @@ def test_an_ensemble_does_not_search_as_one_of_its_models_was_tuned_to() -> None
 def test_one_model_that_predicts_nan_is_an_error(trained: list[TrainedModel]) -> None:
     with torch.no_grad():
         trained[1].model.embedding.weight.fill_(math.nan)
+    one, all_three = new_translator(trained[1]), new_translator(trained)
+    for call in (one.attention, one.alignments, all_three.log_probabilities, all_three.alignments):
+        with pytest.raises(UserError, match="NaN"):
+            call(*("a man", "the sea") if call == one.attention else (["a man"], ["the sea"]))
     with pytest.raises(UserError, match="NaN"):
-        translator(trained).translate(["a man"])
-    with pytest.raises(UserError, match="NaN"):
-        translator(trained).log_probabilities(["a man"], ["a man"])
+        all_three.translate(["a man"])
 
 
 def test_models_that_can_not_translate_together_are_named(
@@ -178,6 +193,6 @@ def test_models_that_can_not_translate_together_are_named(
 
 
 def test_attention_is_that_of_one_model(trained: list[TrainedModel]) -> None:
-    assert translator(trained[:1]).attention("a man", "the sea").cross.ndim == 4
+    assert new_translator(trained[:1]).attention("a man", "the sea").cross.ndim == 4
     with pytest.raises(UserError, match="an ensemble has no attention"):
-        translator(trained).attention("a man", "the sea")
+        new_translator(trained).attention("a man", "the sea")

@@ -9,21 +9,14 @@ from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import Tokenizer
 from tests.conftest import MakeTrained
-
-
-def test_a_line_that_names_languages_is_no_term(tmp_path: Path) -> None:
-    path = tmp_path / "terms.tsv"
-    for header in ("English\tDeutsch", "Term\tTranslation"):
-        path.write_text(f"{header}\nsea\tMeer\nGerman\tdeutsch\n")
-        assert read_glossary(path) == {"sea": "Meer", "German": "deutsch"}
+from tests.decoding.translators import new_translator
 
 
 def test_a_term_is_aligned_with_its_translation(make_trained: MakeTrained) -> None:
     terms = {"man": "eine", "dog": "dog"}
-    translator = Translator(make_trained(), TranslationOptions(device="cpu", glossary=terms))
+    translator = new_translator(make_trained(), glossary=terms)
     source, target = "A man and a dog", "dog zwei eine zwei"
     (alignment,) = translator.alignments([source], [target])
     for term, translation in terms.items():
@@ -52,17 +45,23 @@ def test_terms_are_paired_where_they_stand_equally_often(
     make_trained: MakeTrained, source: str, target: str, pairs: list[str]
 ) -> None:
     terms = {"man": "eine", "child": "eine", "dogs": "dachse"}
-    translator = Translator(make_trained(), TranslationOptions(device="cpu", glossary=terms))
-    found = translator.glossary.pairs(source, target)
+    found = new_translator(make_trained(), glossary=terms).glossary.pairs(source, target)
     assert [f"{source[slice(*one)]} {target[slice(*other)]}" for one, other in found] == pairs
 
 
-def test_blank_lines_comments_and_copies_are_no_terms(tmp_path: Path) -> None:
-    path = tmp_path / "terms.tsv"
-    path.write_bytes(
-        b"\xef\xbb\xbf# nautical\r\n\r\n sea \tla  mer\r\nred house\tmaison\r\nsea\tla mer"
-    )
-    assert read_glossary(path) == {"sea": "la mer", "red house": "maison"}
+@pytest.mark.parametrize(
+    ("content", "terms"),
+    [
+        ("English\tDeutsch\nsea\tMeer\nGerman\tdeutsch\n", {"sea": "Meer", "German": "deutsch"}),
+        ("Term\tTranslation\nsea\tMeer\n", {"sea": "Meer"}),
+        ("\ufeff# nautical\r\n\r\n sea \tla  mer\r\nsea\tla mer", {"sea": "la mer"}),
+    ],
+)
+def test_names_of_languages_blank_lines_comments_and_copies_are_no_terms(
+    tmp_path: Path, content: str, terms: dict[str, str]
+) -> None:
+    (tmp_path / "terms.tsv").write_bytes(content.encode())
+    assert read_glossary(tmp_path / "terms.tsv") == terms
 
 
 @pytest.mark.parametrize(
@@ -143,11 +142,11 @@ def test_outputs_have_the_terms_of_their_sources(
     terms = {"sea": "old friends", "red house": "an apple", "the woman": "two small dogs"}
     path = tmp_path / "terms.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in terms.items()))
-    search, trained = SearchConfig(beam_size=2, max_extra_tokens=25), make_trained()
+    trained = make_trained()
 
     def translator(glossary: object, **options: object) -> Translator:
-        chosen = {"device": "cpu", "search": search, "glossary": glossary} | options
-        return Translator(trained, TranslationOptions(**chosen))  # type: ignore[arg-type]
+        chosen = {"beam_size": 2, "max_extra_tokens": 25, "batch_tokens": 2048} | options
+        return new_translator(trained, glossary=glossary, **chosen)
 
     lines = [*sentences[:30], "the sea, the sea", ""]
     found = translator(path).translate(lines)
@@ -167,13 +166,11 @@ def test_outputs_have_the_terms_of_their_sources(
     one_by_one = translator(terms, batch_tokens=1).translate(lines)
     assert [one.text for one in one_by_one] == [one.text for one in found]
     greedy, four = (
-        translator(terms, search=SearchConfig(beam_size=beam)).translate(["the sea, the woman"])
-        for beam in (1, 4)
+        translator(terms, beam_size=beam).translate(["the sea, the woman"]) for beam in (1, 4)
     )
     assert greedy == four
     # Too short for the term.
-    short = SearchConfig(beam_size=2, max_extra_tokens=1)
-    (translation,) = translator(terms, search=short).translate(["a sea, sea"])
+    (translation,) = translator(terms, max_extra_tokens=1).translate(["a sea, sea"])
     assert translation.missing_terms == ("sea", "sea")
     warnings.count("a sea, sea", translation)
     assert ", 2 terms not translated as the glossary says" in str(warnings)
@@ -186,4 +183,4 @@ def test_what_no_glossary_can_do_is_refused(make_trained: MakeTrained) -> None:
         TranslationOptions(glossary={"a": "b"}, search=SamplingConfig())
     for target in ("犬", "", " "):
         with pytest.raises(UserError, match="the model can't write"):
-            Translator(make_trained(), TranslationOptions(device="cpu", glossary={"a": target}))
+            new_translator(make_trained(), glossary={"a": target})

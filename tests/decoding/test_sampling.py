@@ -4,40 +4,25 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample, sampling_weights, uniform_numbers
-from seq2seq.errors import UserError
-from seq2seq.search import Hypothesis, SearchConfig, beam_search
-from tests.decoding.table import END, START, Ids, Prefixes, Table
+from seq2seq.search import Hypothesis
+from tests.decoding.table import END, Ids, Table, search
 
 TABLE = Table(1, vocab_size=4, sharpness=1.0)
 
 
 def draw(
-    sentences: Sequence[int],
-    max_lengths: Sequence[int],
-    suppressed: Ids = (),
-    prefixes: Sequence[Ids] = (),
-    **choices: Any,
+    sentences: Sequence[int], max_lengths: Sequence[int], **choices: Any
 ) -> list[list[Hypothesis]]:
-    config = SamplingConfig(**choices)
-    return sample(
-        TABLE.step,
-        Prefixes(sentences),
-        torch.tensor(max_lengths),
-        config,
-        keys=[[s] for s in sentences],
-        start_id=START,
-        end_id=END,
-        suppressed_ids=suppressed,
-        prefixes=prefixes,
-    )
+    by = partial(sample, keys=[[s] for s in sentences])
+    return search(TABLE, max_lengths, by=by, config=SamplingConfig, sentences=sentences, **choices)
 
 
 def distribution(
@@ -63,21 +48,18 @@ def probabilities(
 ) -> dict[Ids, float]:
     """Of every output of sentence 0."""
     cuts = (choices.get("temperature", 1.0), choices.get("top_k"), choices.get("top_p", 1.0))
-    found: dict[Ids, float] = {}
-    for length in range(len(prefix), max_length + 1):
-        for ids in itertools.product((0, 2, 3), repeat=length):
-            if ids[: len(prefix)] == prefix:
-                free = range(len(prefix), length)
-                p = math.prod(
-                    distribution(TABLE.logits(0, ids[:i]), *cuts, suppressed).get(ids[i], 0)
-                    for i in free
-                )
-                ends = (
-                    distribution(TABLE.logits(0, ids), *cuts, suppressed).get(END, 0)
-                    if length < max_length
-                    else 1
-                )
-                found[ids] = p * ends
+
+    def probability(ids: Ids) -> float:
+        if ids[: len(prefix)] != prefix:
+            return 0.0
+        p = 1.0
+        for i in range(len(prefix), min(len(ids) + 1, max_length)):
+            drawn = distribution(TABLE.logits(0, ids[:i]), *cuts, suppressed)
+            p *= drawn.get(ids[i] if i < len(ids) else END, 0.0)
+        return p
+
+    outputs = (itertools.product((0, 2, 3), repeat=length) for length in range(max_length + 1))
+    found = {ids: probability(ids) for ids in itertools.chain(*outputs)}
     assert sum(found.values()) == pytest.approx(1)
     return {ids: p for ids, p in found.items() if p > 0}
 
@@ -96,14 +78,13 @@ def test_outputs_come_as_often_as_they_are_probable(
     choices: dict[str, Any], suppressed: Ids, prefix: Ids
 ) -> None:
     count = 4000
-    (samples,) = draw([0], [3], suppressed, [prefix], nbest=count, **choices)
+    (samples,) = draw([0], [3], suppressed=suppressed, prefixes=[prefix], nbest=count, **choices)
     seen = Counter(tuple(hypothesis.token_ids) for hypothesis in samples)
     expected = probabilities(3, suppressed, prefix, choices)
     assert set(seen) <= set(expected)
     # Pearson's statistic, rare outputs taken together; its mean is the degrees of freedom d and
     # its variance 2 d.
-    frequent = [ids for ids, p in expected.items() if p * count >= 5]
-    groups = [(seen[ids], expected[ids] * count) for ids in frequent]
+    groups = [(seen[ids], p * count) for ids, p in expected.items() if p * count >= 5]
     rest = count - sum(e for _, e in groups)
     if rest > 5:
         groups.append((count - sum(o for o, _ in groups), rest))
@@ -127,14 +108,7 @@ def test_scores_are_the_model_s_own_whatever_is_drawn_from() -> None:
 @pytest.mark.parametrize("choices", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-300}])
 def test_the_narrowest_sampling_is_greedy_search(choices: dict[str, Any]) -> None:
     sentences, max_lengths = range(6), [4, 1, 6, 9, 9, 2]
-    greedy = beam_search(
-        TABLE.step,
-        Prefixes(sentences),
-        torch.tensor(max_lengths),
-        SearchConfig(beam_size=1),
-        start_id=START,
-        end_id=END,
-    )
+    greedy = search(TABLE, max_lengths, beam_size=1)
     found = draw(sentences, max_lengths, **choices)
     assert [h[0].token_ids for h in found] == [h[0].token_ids for h in greedy]
     scores = [h[0].score for h in greedy]
@@ -171,45 +145,8 @@ def test_a_sample_depends_on_neither_batch_mates_nor_the_number_of_samples() -> 
     together = draw(sentences, max_lengths, prefixes=prefixes, nbest=3)
     for i, sentence in enumerate(sentences):
         for nbest in (1, 3, 5):
-            (alone,) = draw(
-                [sentence], max_lengths[i : i + 1], (), prefixes[i : i + 1], nbest=nbest
-            )
+            one = slice(i, i + 1)
+            (alone,) = draw([sentence], max_lengths[one], prefixes=prefixes[one], nbest=nbest)
             assert alone[:3] == together[i][:nbest]
     other = draw(sentences, max_lengths, prefixes=prefixes, nbest=3, seed=2)
     assert other != together
-
-
-@pytest.mark.parametrize(
-    ("logit", "says"),
-    [(math.nan, "NaN"), (-math.inf, "no continuation has a probability above zero")],
-)
-def test_an_output_without_probability_is_an_error(logit: float, says: str) -> None:
-    def step(tokens: Tensor, state: Prefixes) -> Tensor:
-        logits = torch.zeros(len(tokens), 5)
-        logits[:, END] = logit
-        return logits
-
-    with pytest.raises(UserError, match=says):
-        sample(
-            step,
-            Prefixes([0, 1]),
-            torch.tensor([3, 5]),
-            SamplingConfig(top_k=2, top_p=0.5),
-            keys=[[0], [1]],
-            start_id=START,
-            end_id=END,
-        )
-
-
-@pytest.mark.parametrize(
-    ("choices", "complaint"),
-    [
-        ({"temperature": 0.0}, "temperature=0.0: must be above 0"),
-        ({"top_p": math.nan}, "top_p=nan"),
-        ({"seed": 2**32}, "seed=4294967296"),
-    ],
-    ids=str,
-)
-def test_values_out_of_range_are_refused(choices: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        SamplingConfig(**choices)

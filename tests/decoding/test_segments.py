@@ -2,7 +2,7 @@
 
 import pytest
 
-from seq2seq.decoding.segments import Segment, make_segments, split_text
+from seq2seq.decoding.segments import LengthLimits, Segment, make_segments, split_text
 from seq2seq.tokenizer import END_ID, Tokenizer, TokenizerConfig
 
 
@@ -43,8 +43,7 @@ def segments_of(
         [line],
         [prefix],
         tokenizer,
-        max_tokens=max_tokens,
-        max_output=lambda tokens: tokens + 4,
+        limits=LengthLimits(max_tokens, max_tokens + 4, extra=4),
         **choices,
     )
     return segments
@@ -116,7 +115,7 @@ def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
             max_length=count * len(ids) + 4,
             separator="" if is_last else " ",
             prefix="a" if is_first else "",
-            prefix_ids=prefix_ids if is_first else (),
+            prefix_ids=prefix_ids if is_first else [],
             source=" ".join([sentence] * count),
         )
 

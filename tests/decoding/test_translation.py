@@ -18,16 +18,17 @@ def segment(separator: str = "", **about: object) -> Segment:
     return Segment([5, 3], 9, separator=separator, **about)
 
 
-def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
-    translation = Translation.from_segments(
-        [segment(" ", unknown=1), segment(), segment("", truncated=True, unknown=2), segment()],
-        [
-            [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)],
-            [],  # a blank one
-            [Candidate("二。", -0.5, ["二。"], True), Candidate("B。", -4.0, ["B。"], False)],
-            [Candidate("three ", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)],
-        ],
-    )
+def test_a_line_has_the_best_of_each_segment_then_the_second_best_and_the_parts() -> None:
+    one = [Candidate("One.", -1.0, ["One", "."], False), Candidate("A.", -2.0, ["A."], False)]
+    two = [Candidate("二。", -0.5, ["二。"], True), Candidate("B。", -4.0, ["B。"], False)]
+    three = [Candidate("three", -0.25, ["three"], False), Candidate("c", -8.0, ["c"], False)]
+    segments = [
+        segment(" ", unknown=1, source="Eins."),
+        segment(),  # a blank one
+        segment(truncated=True, unknown=2, source="Zwei."),
+        segment(source="drei"),
+    ]
+    translation = Translation.from_segments(segments, [one, [], two, three])
     assert translation.candidates == [
         Candidate("One. 二。three", -1.75, ["One", ".", "二。", "three"], True),
         Candidate("A. B。c", -14.0, ["A.", "B。", "c"], False),
@@ -35,21 +36,11 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best() -> None:
     assert (translation.text, translation.score) == ("One. 二。three", -1.75)
     assert (translation.source_segments, translation.unknown) == (4, 3)
     assert translation.source_truncated
-
-
-def test_the_translation_of_each_segment_is_kept_beside_that_of_the_line() -> None:
-    one = [Candidate("Eins.", -1.0, ["Eins."], False), Candidate("Ein.", -2.0, ["Ein."], False)]
-    two = [Candidate("Zwei.", -0.5, ["Zwei."], True)]
-    segments = [
-        Segment([5, 3], 9, separator=" ", unknown=1, source="One."),
-        Segment([3], 9, source=""),
-        Segment([5, 3], 9, truncated=True, source="Two."),
-    ]
-    translation = Translation.from_segments(segments, [one, [], two])
     assert translation.parts == (
-        ("", "One.", Translation(one, unknown=1)),
+        ("", "Eins.", Translation(one, unknown=1)),
         (" ", "", Translation([])),
-        ("", "Two.", Translation(two, source_truncated=True)),
+        ("", "Zwei.", Translation(two, source_truncated=True, unknown=2)),
+        ("", "drei", Translation(three)),
     )
 
 
@@ -70,7 +61,7 @@ def test_texts_are_separated_as_their_sources_were_and_by_a_space_where_they_nee
 
 
 def test_what_is_copied_stands_around_the_translations() -> None:
-    found = [Candidate("Eins ", -1.0, ["Eins"], False), Candidate("Ein", -2.0, ["Ein"], False)]
+    found = [Candidate("Eins", -1.0, ["Eins"], False), Candidate("Ein", -2.0, ["Ein"], False)]
     marked, number = segment(" \t", copied="  - "), segment(copied="42\t")
     translation = Translation.from_segments([number, marked, number], [[], found, []])
     assert translation.candidates == [
@@ -79,6 +70,8 @@ def test_what_is_copied_stands_around_the_translations() -> None:
     ]
     parts = [(before, its.text) for before, _, its in translation.parts]
     assert parts == [("42\t", ""), ("  - ", "Eins"), (" \t42\t", "")]
+    (part,) = Translation.from_segments([marked], [found]).parts
+    assert part == ("  - ", "", Translation(found))
     copied = Translation.from_segments([number, number], [[], []])
     assert copied.candidates == [Candidate("42\t42\t", 0.0, [], False)]
     assert Translation.from_segments([segment()], [[]]).candidates == []
@@ -93,9 +86,11 @@ def test_what_is_copied_stands_around_the_translations() -> None:
 def test_an_output_of_less_than_a_third_of_the_pieces_is_too_short(
     tokenizer: Tokenizer, source: int, output: int, short: bool
 ) -> None:
-    one = Segment([5] * source, 99)
-    (found,) = make_candidates(one, [Hypothesis([5] * output, -1.0, False)], tokenizer)
+    one, space = Segment([5] * source, 99), tokenizer.pieces(list(range(60))).index("▁")
+    ids = [*[5] * (output - 1), space]
+    (found,) = make_candidates(tokenizer, one, [Hypothesis(ids, -1.0, False)])
     assert found.too_short == short
+    assert found.text == found.text.strip()
     fine = Candidate("a", -1.0, ["a"] * 9, False)
     warnings = OutputWarnings()
     warnings.count("a", Translation.from_segments([one, one], [[fine], [found]]))

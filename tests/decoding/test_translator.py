@@ -29,25 +29,14 @@ from seq2seq.search import SearchConfig, length_penalty
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeTrained
+from tests.decoding.translators import new_translator
 
 MakeTranslator = Callable[..., Translator]
 
 
 @pytest.fixture
 def make_translator(make_trained: MakeTrained) -> MakeTranslator:
-    """Make a translator; the choices are fields of the options and of the search: `nbest=2`."""
-    names = {field.name for field in fields(TranslationOptions)}
-
-    def make(**choices: object) -> Translator:
-        chosen = {"device": "cpu", "batch_tokens": 64, "workers": 1, "max_extra_tokens": 4}
-        chosen |= choices
-        kind = SamplingConfig if "seed" in choices else SearchConfig
-        search = kind(**{name: value for name, value in chosen.items() if name not in names})
-        given = {name: value for name, value in chosen.items() if name in names}
-        options = TranslationOptions(search=search, **given)
-        return Translator(make_trained(), options)
-
-    return make
+    return lambda **choices: new_translator(make_trained(), **choices)
 
 
 @pytest.fixture
@@ -187,7 +176,7 @@ def test_the_translator_s_own_output_has_the_score_of_its_search(
     assert same_pieces >= 1
 
 
-def test_workers_change_nothing_and_leave_no_trace(
+def test_workers_and_calls_from_several_threads_change_nothing_and_leave_no_trace(
     make_translator: MakeTranslator, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = make_translator(batch_tokens=16).translate(lines)
@@ -202,6 +191,8 @@ def test_workers_change_nothing_and_leave_no_trace(
     monkeypatch.setattr(translator.models[0], "encode", spy)
     assert translator.translate(lines) == expected
     assert len(used) > 1
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(translator.translate, [lines] * 3)) == [expected] * 3
     assert torch.get_num_threads() == threads
 
 
@@ -228,32 +219,19 @@ def test_the_language_of_the_sources_is_the_model_s_unless_given(
 ) -> None:
     trained = replace(make_trained(), source_language="de", target_language="")
     for language, segments in ((None, 1), ("en", 2), ("de_AT", 1)):
-        options = TranslationOptions(device="cpu", sentences=True, source_language=language)
-        (found,) = Translator(trained, options).translate(["am 3. mai"])
-        assert found.source_segments == segments
-
-
-def test_calls_from_several_threads_give_what_one_gives(
-    make_translator: MakeTranslator, lines: list[str]
-) -> None:
-    translator, threads = make_translator(workers=2), torch.get_num_threads()
-    expected = translator.translate(lines)
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(translator.translate, [lines] * 3)) == [expected] * 3
-    assert torch.get_num_threads() == threads
+        translator = new_translator(trained, sentences=True, source_language=language)
+        assert translator.translate(["am 3. mai"])[0].source_segments == segments
 
 
 def test_an_output_of_the_maximum_length_is_marked_as_truncated(
     make_translator: MakeTranslator, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
-    for translation, ids in zip(
-        make_translator(nbest=4).translate(sentences[:8]),
-        tokenizer.encode(sentences[:8]),
-        strict=True,
-    ):
-        for candidate in translation.candidates:
-            assert len(candidate.pieces) <= len(ids) + 4
-            assert candidate.truncated == (len(candidate.pieces) == len(ids) + 4)
+    translations = make_translator(nbest=4).translate(sentences[:8])
+    for translation, ids in zip(translations, tokenizer.encode(sentences[:8]), strict=True):
+        lengths = [len(candidate.pieces) for candidate in translation.candidates]
+        assert max(lengths) <= len(ids) + 4
+        truncated = [length == len(ids) + 4 for length in lengths]
+        assert [candidate.truncated for candidate in translation.candidates] == truncated
 
 
 def test_translating_does_not_disturb_a_training(
@@ -265,8 +243,7 @@ def test_translating_does_not_disturb_a_training(
 
     trained = make_trained(dropout=0.5)
     model, untouched = trained.model.train(), make_trained(dropout=0.5).model.train()
-    options = TranslationOptions(device="cpu")
-    translator = Translator(trained, options)
+    translator = new_translator(trained)
     found = translator.translate(lines)
     assert translator.translate(lines) == found  # no dropout
     assert model.training
@@ -276,7 +253,7 @@ def test_translating_does_not_disturb_a_training(
         assert torch.equal(parameter.grad, other.grad)
         parameter.data.add_(parameter.grad)
     assert translator.translate(lines) == found
-    assert Translator(trained, options).translate(lines) != found
+    assert new_translator(trained).translate(lines) != found
 
 
 def test_log_probabilities_come_in_order_whatever_the_batch(
@@ -298,8 +275,9 @@ def test_log_probabilities_come_in_order_whatever_the_batch(
 
 
 def test_unequal_counts_and_too_long_lines_are_refused(make_translator: MakeTranslator) -> None:
-    with pytest.raises(UserError, match="2 sources but 1 translations"):
-        make_translator().log_probabilities(["a child", "the sea"], ["a"])
+    for call in (make_translator().log_probabilities, make_translator().alignments):
+        with pytest.raises(UserError, match="2 sources but 1 translations"):
+            call(["a child", "the sea"], ["a"])
     translator = make_translator(max_source_tokens=12)
     long = "the long road home " * 9
     for pair, name in (([long, "a"], "source"), (["a", long], "translation")):
@@ -321,6 +299,7 @@ def test_what_is_no_list_of_lines_is_refused(
         lambda: list(translator.translate_stream(lines)),
         lambda: list(translator.translate_stream(["a man"], lines)),
         lambda: translator.log_probabilities(["a"], lines),
+        lambda: translator.alignments(["a"], lines),
     ]
     for call in calls:
         with pytest.raises(TypeError, match=f"{complaint}: give a list of lines"):
@@ -354,15 +333,6 @@ def test_a_child_process_translates_while_a_thread_of_its_parent_does(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_attention_that_is_not_a_number_is_an_error(make_translator: MakeTranslator) -> None:
-    translator = make_translator()
-    with torch.no_grad():
-        for parameter in translator.models[0].parameters():
-            parameter.fill_(1e38)
-    with pytest.raises(UserError, match="NaN"):
-        translator.attention("a man", "the sea")
-
-
 @pytest.mark.parametrize("choices", [{}, {"seed": 3}], ids=str)
 def test_padding_and_start_symbol_never_come_out(
     make_trained: MakeTrained, tokenizer: Tokenizer, choices: dict[str, int]
@@ -376,9 +346,7 @@ def test_padding_and_start_symbol_never_come_out(
         norm.bias.copy_(torch.eye(8)[0])
         model.embedding.weight[:, 0] = -9.0
         model.embedding.weight[[PADDING_ID, START_ID, 7], 0] = torch.tensor([30.0, 30.0, 9.0])
-    search = SamplingConfig(seed=3) if "seed" in choices else SearchConfig(**choices)
-    options = TranslationOptions(device="cpu", search=search)
-    (translation,) = Translator(trained, options).translate(["a"])
+    (translation,) = new_translator(trained, **choices).translate(["a"])
     assert set(translation.candidates[0].pieces) == set(tokenizer.pieces([7]))
 
 
