@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from io import BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,15 +54,19 @@ class Progress:
 class ResumableOutput:
     """The part of an output, open for what comes next."""
 
-    def __init__(self, part: Path, file: BufferedRandom, progress: Progress) -> None:
+    def __init__(self, part: Path, file: BinaryIO, progress: Progress) -> None:
         self.part, self.file, self.progress = part, file, progress
         self._read: deque[tuple[int, str]] = deque()
         """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
-        file.truncate(progress.bytes)  # without half a chunk
+        self._digest = hashlib.sha256()
         file.seek(0)
-        self._digest = hashlib.file_digest(file, "sha256")
-        if self._digest.hexdigest() != progress.sha256:
+        remaining = progress.bytes
+        while block := file.read(min(remaining, 1 << 20)):
+            self._digest.update(block)
+            remaining -= len(block)
+        if remaining or self._digest.hexdigest() != progress.sha256:
             raise UserError(f"{part}: was changed since it was written; remove it to begin again")
+        file.truncate(progress.bytes)  # without half a chunk
 
     def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks that are not in the part; check those that are."""
