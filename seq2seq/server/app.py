@@ -22,7 +22,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
-from seq2seq.decoding.alignment import Alignment
 from seq2seq.documents.document import Document, File, Languages
 from seq2seq.documents.formats import SUFFIXES, read_file
 from seq2seq.documents.html import read_html
@@ -43,7 +42,7 @@ from seq2seq.server.requests import (
     invalid,
     read_fields,
 )
-from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Model, Service, Source, TranslatedText
+from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Service, Source
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[Fields]] = {
@@ -88,17 +87,18 @@ class App:
         check_texts(texts, self._limits)
         read = read_html if fields.format == "html" else read_lines
         readers = [partial(read, text) for text in texts]
-        work = self._translate(fields, readers, fields.alternatives)
-        done, detected = await self._finish(request, work)
-        answer: dict[str, Any] = {"translatedText": [text.text for text in done]}
+        work = self._translate(fields, readers, fields.alternatives, fields.details)
+        done = await self._finish(request, work)
+        answer: dict[str, Any] = {"translatedText": [best for _, (best, *_) in done]}
         if fields.source == "auto":
-            answer["detectedLanguage"] = detected
+            answer["detectedLanguage"] = [source.detected for source, _ in done]
         if fields.alternatives:
-            answer["alternatives"] = [text.alternatives for text in done]
+            answer["alternatives"] = [others for _, (_, *others) in done]
         if fields.details:
-            answer["details"] = [text.details for text in done]
-        if any(text.truncated for text in done):
-            answer["truncated"] = [text.truncated for text in done]
+            answer["details"] = [source.details for source, _ in done]
+        truncated = [source.truncated for source, _ in done]
+        if any(truncated):
+            answer["truncated"] = truncated
         self._metrics.request_seconds.observe(time.monotonic() - start)
         if not isinstance(fields.q, list):
             answer = {name: value[0] for name, value in answer.items()}
@@ -108,10 +108,10 @@ class App:
         """Translate a document."""
         fields = await self._fields(request, FileFields)
         name, content = fields.file
-        work = self._translate(fields, [partial(self._read_file, name, content)], 0)
-        (done,), _ = await self._finish(request, work)
-        assert isinstance(done.text, bytes)
-        name = self._downloads.keep(done.text, PurePath(name).suffix.lower())
+        work = self._translate(fields, [partial(self._read_file, name, content)])
+        ((_, (translated,)),) = await self._finish(request, work)
+        assert isinstance(translated, bytes)
+        name = self._downloads.keep(translated, PurePath(name).suffix.lower())
         url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
 
@@ -142,7 +142,7 @@ class App:
         """Detect the language of a text."""
         fields = await self._fields(request, DetectFields)
         check_texts([fields.q], self._limits)
-        return JSONResponse([await asyncio.to_thread(self._detected, fields.q)])
+        return JSONResponse([await asyncio.to_thread(self._service.detect, fields.q)])
 
     async def languages(self, request: Request) -> Response:
         """List which languages are translated into which."""
@@ -223,56 +223,40 @@ class App:
         self,
         fields: TranslateFields | FileFields,
         readers: Sequence[Callable[[Languages], Document | File]],
-        alternatives: int,
-    ) -> tuple[list[TranslatedText], list[dict[str, Any]]]:
-        """Translate documents, and detect their languages if asked to.
+        alternatives: int = 0,
+        details: bool = False,
+    ) -> list[tuple[Source, list[str | bytes]]]:
+        """Translate documents; return each with its translation and the alternatives.
 
         They are read and put together in other threads: nobody waits for another client's text.
         """
-        opened = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
-        sources = [source for source, _ in opened]
-        done: dict[int, TranslatedText] = {}
+        sources = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
         for model in dict.fromkeys(source.model for source in sources):
-            its = {i: source for i, source in enumerate(sources) if source.model is model}
-            plans = [source.plan for source in its.values()]
-            alignments: list[list[list[Alignment]]] = [[] for _ in its]
             if model:
-                alignments = await self._service.translate_plans(model, plans, alternatives)
-            texts = await asyncio.to_thread(list, map(TranslatedText.of, its.values(), alignments))
-            if model and isinstance(fields, TranslateFields) and fields.details:
-                await self._align(model, texts)
-            done |= zip(its, texts, strict=True)
-        return [done[i] for i in range(len(sources))], [its for _, its in opened if its]
-
-    async def _align(self, model: Model, texts: Sequence[TranslatedText]) -> None:
-        """Add to the details, and to their alternatives, which words belong together."""
-        details = [detail for text in texts for detail in text.details]
-        outputs = [(d["source"], output) for d in details for output in (d, *d["alternatives"])]
-        pairs = [(source, output["text"]) for source, output in outputs]
-        links = await self._service.alignments(model, pairs)
-        for (_, output), alignment in zip(outputs, links, strict=True):
-            output["alignments"] = alignment.words
+                its = [source for source in sources if source.model is model]
+                await self._service.translate_sources(model, its, alternatives, details)
+        return await asyncio.to_thread(lambda: [(source, source.join()) for source in sources])
 
     def _open(
         self,
         fields: TranslateFields | FileFields,
         read: Callable[[Languages], Document | File],
-    ) -> tuple[Source, dict[str, Any]]:
-        """Read a document; with the source `auto`, also say what language it is in."""
+    ) -> Source:
+        """Read a document; with the source `auto`, also detect its language."""
         # LibreTranslate's `text` has no placeholders: each line is translated as it is.
         placeholders = not isinstance(fields, TranslateFields) or fields.format == "html"
         code, detected = fields.source, {}
         if code == "auto":
             document = read(Languages("", fields.target))
             text = "\n".join(Plan(document.texts, placeholders=placeholders).lines)
-            detected = self._detected(text)
+            detected = self._service.detect(text)
             code = detected["language"]
             # What is in the target language, or has no letters, stays as it is.
             if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
-                return Source(document, Plan([]), None), detected
+                return Source(document, Plan([]), None, detected)
         model = self._service.find(code, fields.target)
         document = read(Languages(code, fields.target))
-        return Source(document, Plan(document.texts, placeholders=placeholders), model), detected
+        return Source(document, Plan(document.texts, placeholders=placeholders), model, detected)
 
     def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
         try:
@@ -285,10 +269,6 @@ class App:
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
             )
         return file
-
-    def _detected(self, text: str) -> dict[str, Any]:
-        language, confidence = self._service.detector.detect(text)
-        return {"confidence": confidence, "language": language}
 
     async def _finish(self, request: Request, work: Coroutine[Any, Any, R]) -> R:
         """Wait for work, but no longer than the limit or than the client does."""

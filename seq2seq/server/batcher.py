@@ -39,8 +39,6 @@ class _Job(Generic[K, T, R]):
     items: Sequence[T]
     sizes: Sequence[int]
     done: "asyncio.Future[list[R]]"
-    waiting: int
-    """The sum of sizes of the items that have not begun."""
     begun: int = 0
     results: dict[int, R] = field(default_factory=dict)
 
@@ -90,7 +88,7 @@ class Batcher(Generic[K, T, R]):
         if self.waiting + self.running + size > self._queue_size:
             raise BusyError((self.waiting + self.running) / (self._rate * self._workers))
         loop = asyncio.get_running_loop()
-        job = _Job[K, T, R](key, items, sizes, loop.create_future(), size)
+        job = _Job[K, T, R](key, items, sizes, loop.create_future())
         self._jobs.append(job)
         self.waiting += size
         # Requests that came together should share a batch.
@@ -104,7 +102,7 @@ class Batcher(Generic[K, T, R]):
         """Forget the items of a job that have not begun."""
         if job in self._jobs:
             self._jobs.remove(job)
-            self.waiting -= job.waiting
+            self.waiting -= sum(job.sizes[job.begun :])
 
     def _begin(self) -> None:
         """Begin batches while something waits and a worker is idle."""
@@ -134,7 +132,6 @@ class Batcher(Generic[K, T, R]):
             total += size
             count += 1
             longest = max(longest, size)
-            job.waiting -= size
             self.waiting -= size
             self.running += size
             if job.begun < len(job.items):

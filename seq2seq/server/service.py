@@ -6,8 +6,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, islice, starmap
 from typing import Any
 
 import torch
@@ -50,33 +51,6 @@ def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     names = [f"{source} -> {target}" for source, target in pairs]
     more = f" and {len(names) - _MAX_PAIRS} more" if len(names) > _MAX_PAIRS else ""
     return ", ".join(names[:_MAX_PAIRS]) + more
-
-
-class Detector:
-    """Says which of some languages a text is written in."""
-
-    def __init__(self, codes: Sequence[str]) -> None:
-        self._codes = sorted(set(codes))
-        self._identifier: Any = None
-
-    def detect(self, text: str) -> tuple[str, float]:
-        """Return a language and the confidence in it, 0 to 100.
-
-        A single language to choose from is returned with confidence 0, without a look at the text.
-        """
-        if len(self._codes) == 1:
-            return self._codes[0], 0.0
-        if self._identifier is None:
-            identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-            try:
-                identifier.set_languages(self._codes)
-            except ValueError:
-                raise invalid(
-                    "one of the languages served can't be detected: give the source"
-                ) from None
-            self._identifier = identifier
-        language, confidence = self._identifier.classify(text)
-        return str(language), round(100 * float(confidence), 1)
 
 
 Pair = tuple[str, str]
@@ -130,7 +104,7 @@ class Service:
                     " remove one, or say with --languages what they translate"
                 )
             self.models[model.pair] = model
-        self.detector = Detector([source for source, _ in self.models])
+        self._sources = sorted({source for source, _ in self.models})
         self._metrics = metrics
         metrics.queue_tokens.set_function(lambda: self.queue_tokens)
         self._limits = limits
@@ -154,16 +128,37 @@ class Service:
 
     def find(self, source: str, target: str) -> Model:
         """Find the model of a language pair."""
-        pair = (source.lower(), target.lower())
+        wrong = source
         for (known_source, known_target), model in self.models.items():
-            if pair == (known_source.lower(), known_target.lower()):
-                return model
-        sources = [source_code.lower() for source_code, _ in self.models]
-        wrong = target if pair[0] in sources else source
+            if known_source.lower() == source.lower():
+                wrong = target
+                if known_target.lower() == target.lower():
+                    return model
         raise HTTPException(
             400,
             f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
         )
+
+    def detect(self, text: str) -> dict[str, Any]:
+        """Say which source language a text is in, and the confidence in that, 0 to 100.
+
+        A single one is returned with confidence 0, without a look at the text.
+        """
+        if len(self._sources) == 1:
+            return {"confidence": 0.0, "language": self._sources[0]}
+        language, confidence = self._identifier.classify(text)
+        return {"confidence": round(100 * float(confidence), 1), "language": str(language)}
+
+    @cached_property
+    def _identifier(self) -> Any:
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        try:
+            identifier.set_languages(self._sources)
+        except ValueError:
+            raise invalid(
+                "one of the languages served can't be detected: give the source"
+            ) from None
+        return identifier
 
     async def translate(
         self, model: Model, lines: Sequence[str], alternatives: int
@@ -182,7 +177,11 @@ class Service:
             return of_lines, {s.source: s for s in chain(*of_lines) if len(s.source_ids) > 1}
 
         segments_of_lines, segments = await asyncio.to_thread(split)
-        found = {text: known for text in segments if (known := self._cached(key, text))}
+        found: dict[str, list[Candidate]] = {}
+        for text in segments:
+            if (key, text) in self._cache:
+                self._cache.move_to_end((key, text))
+                found[text] = self._cache[key, text]
         missing = [segment for text, segment in segments.items() if text not in found]
         sizes = [len(segment.source_ids) for segment in missing]
         new = await self._batcher.submit(key, missing, sizes)
@@ -202,22 +201,28 @@ class Service:
 
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
-    async def translate_plans(
-        self, model: Model, plans: Sequence[Plan], alternatives: int
-    ) -> list[list[list[Alignment]]]:
-        """Translate what plans ask for; return for each, by rank, the alignments that it needs."""
-        asked = [plan.lines for plan in plans]
-        while any(asked):
-            found = iter(await self.translate(model, list(chain(*asked)), alternatives))
-            asked = [
-                plan.take(list(islice(found, len(lines))))
-                for plan, lines in zip(plans, asked, strict=True)
-            ]
+    async def translate_sources(
+        self, model: Model, sources: Sequence["Source"], alternatives: int, details: bool
+    ) -> None:
+        """Translate what sources ask for, and describe it if that is asked for, too."""
+        asked = {source: source.plan.lines for source in sources}
+        while any(asked.values()):
+            lines = list(chain(*asked.values()))
+            found = iter(await self.translate(model, lines, alternatives))
+            for source, waiting in asked.items():
+                asked[source] = source.plan.take(list(islice(found, len(waiting))))
         pairs = await asyncio.to_thread(
-            lambda: [[plan.pairs(rank) for rank in range(1 + alternatives)] for plan in plans]
+            lambda: [(s, s.plan.pairs(rank)) for s in sources for rank in range(1 + alternatives)]
         )
-        aligned = iter(await self.alignments(model, list(chain(*chain(*pairs)))))
-        return [[list(islice(aligned, len(its))) for its in ranks] for ranks in pairs]
+        aligned = iter(await self.alignments(model, list(chain(*(its for _, its in pairs)))))
+        for source, its in pairs:
+            source.alignments.append(list(islice(aligned, len(its))))
+        if details:
+            outputs = list(chain(*await asyncio.to_thread(list, map(Source.describe, sources))))
+            texts = [(line, output["text"]) for line, output in outputs]
+            links = await self.alignments(model, texts)
+            for (_, output), alignment in zip(outputs, links, strict=True):
+                output["alignments"] = alignment.words
 
     async def attention(self, model: Model, source: str, target: str | None) -> AttentionMaps:
         """Compute the attention between a source and its translation, or a given target."""
@@ -248,34 +253,26 @@ class Service:
         """End the threads, after the batches that run."""
         self._threads.shutdown()
 
-    async def _run(self, key: _Work, items: list[Any]) -> list[Any]:
-        """Run a batch in one of the threads."""
-        translator = self.models[key.pair].translator
+    async def _run(self, work: _Work, items: list[Any]) -> list[Any]:
         loop = asyncio.get_running_loop()
-        if key.align:
-            texts = zip(*items, strict=True)
-            return await loop.run_in_executor(
-                self._threads, lambda: translator.alignments(*map(list, texts))
-            )
-        if key.nbest == 0:
-            return [
-                await loop.run_in_executor(self._threads, translator.attention, *texts)
-                for texts in items
-            ]
-        self._metrics.batch_sentences.observe(len(items))
-        with_nbest = translator.with_nbest(key.nbest)
-        done = await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
-        for segment, candidates in zip(items, done, strict=True):
-            self._cache[key, segment.source] = candidates
-        while len(self._cache) > self._limits.cache:
-            self._cache.popitem(last=False)
+        if work.nbest:
+            self._metrics.batch_sentences.observe(len(items))
+        done = await loop.run_in_executor(self._threads, self._run_batch, work, items)
+        if work.nbest:
+            for segment, candidates in zip(items, done, strict=True):
+                self._cache[work, segment.source] = candidates
+            while len(self._cache) > self._limits.cache:
+                self._cache.popitem(last=False)
         return done
 
-    def _cached(self, key: _Work, text: str) -> list[Candidate] | None:
-        entry = self._cache.get((key, text))
-        if entry is not None:
-            self._cache.move_to_end((key, text))
-        return entry
+    def _run_batch(self, work: _Work, items: list[Any]) -> list[Any]:
+        """Run a batch, in one of the threads."""
+        translator = self.models[work.pair].translator
+        if work.align:
+            return translator.alignments(*zip(*items, strict=True))
+        if work.nbest == 0:
+            return list(starmap(translator.attention, items))
+        return translator.with_nbest(work.nbest).translate_batch(items)
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:
@@ -286,61 +283,57 @@ def suspicions(source: str, translation: Translation) -> list[str]:
     return [kind for kind, count in vars(warnings).items() if count and kind not in neutral]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Source:
-    """A text or a file of a request, and what is to be translated of it."""
+    """A text or a file of a request, on the way to its translation."""
 
     document: Document | File
     plan: Plan
     model: Model | None
     """None if it stays as it is."""
+    detected: dict[str, Any] = field(default_factory=dict)
+    """Its language, if that was asked for."""
+    alignments: list[Sequence[Alignment]] = field(default_factory=list)
+    """Those that the plan needs, by rank."""
+    details: list[dict[str, Any]] = field(default_factory=list)
+    """Of each sentence, or of each line if lines are not split."""
 
-
-@dataclass(frozen=True)
-class TranslatedText:
-    """A text's translation, as the interface shows it."""
-
-    text: str | bytes
-    alternatives: list[str | bytes]
-    details: list[dict[str, Any]]
-    truncated: bool = False
-    """Whether the model could not read or write a sentence to its end."""
-
-    @classmethod
-    def of(cls, source: Source, alignments: Sequence[Sequence[Alignment]]) -> "TranslatedText":
-        """Put the translations of a source together.
+    def join(self) -> list[str | bytes]:
+        """Return the translation and its alternatives.
 
         The alternatives are made of the second candidates of all lines, of the third ones, and so
-        on; a line that has fewer gives its last. Equal ones are skipped. For each of these ranks
-        there are the alignments that the plan asks for.
+        on; a line that has fewer gives its last. Equal ones are skipped.
         """
-        document, plan = source.document, source.plan
-        if source.model is None:
-            return cls(document.join([None] * len(document.texts)), [], [])
-        most = max((len(translation.candidates) for translation in plan.translations), default=0)
-        texts = [
-            document.join(plan.place(of_rank, rank))
-            for rank, of_rank in enumerate(alignments[: max(most, 1)])
-        ]
-        text, *alternatives = dict.fromkeys(texts)
-        details = [
-            _details(part, its)
-            for line, translation in zip(plan.lines, plan.translations, strict=True)
-            for _, part, its in (
-                translation.parts if translation.source_segments > 1 else [("", line, translation)]
-            )
-            if its.candidates
-        ]
-        truncated = any(
+        if self.model is None:
+            return [self.document.join([None] * len(self.document.texts))]
+        most = max((len(found.candidates) for found in self.plan.translations), default=0)
+        ranks = enumerate(self.alignments[: max(most, 1)])
+        placed = [self.plan.place(of_rank, rank) for rank, of_rank in ranks]
+        return list(dict.fromkeys(map(self.document.join, placed)))
+
+    def describe(self) -> list[tuple[str, dict[str, Any]]]:
+        """Make the details; return each output in them, the alternatives too, with its source."""
+        outputs = []
+        for line, translation in zip(self.plan.lines, self.plan.translations, strict=True):
+            whole = ("", line, translation)
+            for _, source, its in translation.parts if translation.source_segments > 1 else [whole]:
+                if its.candidates:
+                    self.details.append(_details(source, its))
+                    outputs.append((source, self.details[-1]))
+                    outputs += [(source, other) for other in self.details[-1]["alternatives"]]
+        return outputs
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the model could not read or write a sentence to its end."""
+        return any(
             translation.source_truncated
             or any(best.truncated for best in translation.candidates[:1])
-            for translation in plan.translations
+            for translation in self.plan.translations
         )
-        return cls(text, alternatives, details, truncated)
 
 
 def _details(source: str, translation: Translation) -> dict[str, Any]:
-    """Describe the translation of a sentence, or of a line if lines are not split."""
     best, *alternatives = translation.candidates
     return {
         "source": source,
@@ -350,9 +343,7 @@ def _details(source: str, translation: Translation) -> dict[str, Any]:
         "truncated": best.truncated,
         "unknown": translation.unknown,
         "suspect": suspicions(source, translation),
-        "alternatives": [
-            {"text": candidate.text, "score": candidate.score} for candidate in alternatives
-        ],
+        "alternatives": [{"text": other.text, "score": other.score} for other in alternatives],
     }
 
 

@@ -384,7 +384,7 @@ def test_texts_are_split_and_joined_while_others_are_answered(
     served, translator = fake
     threads = []
     others = ((translator, "segments"), (Plan, "pairs"), (Plan, "place"), (Document, "join"))
-    for owner, name in ((served.service, "translate_plans"), *others):
+    for owner, name in ((served.service, "translate_sources"), *others):
         original = getattr(owner, name)
 
         def record(*arguments: Any, original: Any = original) -> Any:

@@ -13,7 +13,7 @@ from seq2seq.documents.document import Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Downloads, Model, Source, TranslatedText
+from seq2seq.server.service import Downloads, Model, Source
 from tests.documents.test_formats import SMALL
 from tests.server.live import Answer, FakeTranslator, Served, serve_fake, serve_models
 from tests.server.test_app import multipart
@@ -125,9 +125,8 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
     document = read_lines("a\n\nb", Languages("en", "de"))
     plan = Plan(document.texts, placeholders=False)
     assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
-    found = TranslatedText.of(Source(document, plan, create_autospec(Model)), [[]] * 3)
-    assert found.text == "A\n\nB"
-    assert found.alternatives == ["AA\n\nB"]
+    source = Source(document, plan, create_autospec(Model), alignments=[[]] * 3)
+    assert source.join() == ["A\n\nB", "AA\n\nB"]
 
 
 def test_the_server_translates_html() -> None:
