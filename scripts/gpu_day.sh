@@ -89,7 +89,7 @@ PY
 # The first row of the benchmark's table.
 of_step() {
     awk -F'|' '/^\| ours|^\| torch/ { printf "%s: %s tokens/s, %s ms, %s GiB, waiting %s, filled up %s; ",
-        $2, $3, $5 * 1000, $6, $9, $10 }' "$folder/stdout" | tr -s ' '
+        $2, $3, $5 * 1000, $6, $8, $9 }' "$folder/stdout" | tr -s ' '
 }
 of_score() { grep -o '^BLEU.*' "$folder/stdout" | head -n 1; }
 of_tests() { tail -n 1 "$folder/stdout"; }

@@ -18,14 +18,13 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from seq2seq.batches import EncodedCorpus
+from seq2seq.batches import Batching, EncodedCorpus
 from seq2seq.data.corpus import DataConfig, Split, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.machine.processes import Processes
 from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
-COLLATED_BATCHES = 400
 
 
 @dataclass
@@ -68,7 +67,6 @@ def main() -> None:
         )
         measure(start, arguments.starts, config, folder / "cache")
         measure(start, arguments.starts, config, folder / "cache")
-        measure(collate, 1, folder / "cache")
         for ranks in arguments.ranks:
             measure(order, ranks, folder / "cache")
 
@@ -202,37 +200,14 @@ def start(
 
 def order(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
     """Order an epoch in batches of 25,000 tokens."""
-    (batching,) = batchings(cache, 25_000)
+    (path,) = cache.glob("*/train.ids")
+    batching = Batching(EncodedCorpus(path), source_tokens=25_000, target_tokens=25_000, seed=1)
     batching.order_once = world.order_once
     stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
     wait()
     with stage.timed():
         batching.epoch(0)
     return [stage]
-
-
-def collate(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
-    """Read and pad batches of two sizes."""
-    ordered = [(batching, batching.epoch(0)) for batching in batchings(cache, 4096, 25_000)]
-    wait()
-    stages = []
-    for batching, batches in ordered:
-        some = batches[:COLLATED_BATCHES]
-        stages.append(Stage(f"pad {len(some)} of {batching.source_tokens:,}"))
-        stages[-1].pairs = sum(map(len, some))
-        with stages[-1].timed():
-            for indices in some:
-                batching.collate(indices)
-    return stages
-
-
-def batchings(cache: Path, *tokens: int) -> list[Any]:
-    """Make batches of the cached corpus, of so many tokens on each side."""
-    from seq2seq.batches import Batching
-
-    (path,) = cache.glob("*/train.ids")
-    corpus = EncodedCorpus(path)
-    return [Batching(corpus, source_tokens=n, target_tokens=n, seed=1) for n in tokens]
 
 
 if __name__ == "__main__":
