@@ -111,7 +111,6 @@ else
     training=(model=tiny schedule=demo training.max_steps=20 data.tokenizer.vocab_size=500)
     models=(small)
 fi
-text=data/everyday
 source_file=data/everyday/test.en reference=data/everyday/test.de
 if [ -n "$data" ]; then
     training+=(data=files "data.train.source=$data/train.en.gz" "data.train.target=$data/train.de.gz"

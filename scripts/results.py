@@ -161,22 +161,19 @@ def seq2seq(*words: str, **variables: str) -> str:
 def measure(run: Path, target_bleu: float | None) -> Outcome:
     """Read time, tokens, machine and search of a run that has ended."""
     state = json.loads(progress_file(checkpoints(run)[-1]).read_bytes())
-    tokens, step = 0.0, 0
+    tokens, step, reached = 0.0, 0, []
     for record in read_metrics(RunFolder(run).metrics):
         if "train/target_tokens" in record:
             of_a_step = record["train/source_tokens"] + record["train/target_tokens"]
             tokens += (record["step"] - step) * of_a_step
             step = int(record["step"])
+        # The log rounds BLEU, so that it can't say which validation was the first to reach it.
+        if target_bleu is not None and record.get("valid/bleu", 0.0) >= target_bleu:
+            reached.append(record["step"])
+    log = (run / "train.log").read_text()
+    found = re.search(rf"step {reached[0]}, ([\d.]+) min: ", log) if reached else None
     finished = RunFolder(run).read_finished()
     search = read_search(find_model(run))
-    log = (run / "train.log").read_text()
-    # The log rounds BLEU, so that it can't say which validation was the first to reach it.
-    reached = (
-        re.search(rf"step {record['step']}, ([\d.]+) min: ", log)
-        for record in read_metrics(RunFolder(run).metrics)
-        if target_bleu is not None and record.get("valid/bleu", 0.0) >= target_bleu
-    )
-    found = next(reached, None)
     return Outcome(
         minutes=state["progress"]["seconds"] / 60,
         tokens=tokens,

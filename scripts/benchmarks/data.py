@@ -11,8 +11,8 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -32,18 +32,10 @@ class Stage:
     """One line of the table."""
 
     name: str
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    seconds: float
+    cpu_seconds: float
     """With the processes that it has started."""
-    pairs: int = 0
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Add the time of a block."""
-        started, used = time.perf_counter(), os.times()
-        yield
-        self.seconds += time.perf_counter() - started
-        self.cpu_seconds += sum(os.times()[:4]) - sum(used[:4])
+    pairs: int
 
 
 def main() -> None:
@@ -72,9 +64,9 @@ def main() -> None:
 
 
 def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
-    """Run `work` in new processes, and print its stages, with their peak memory.
+    """Run `work` in new processes, and print the stage of the one with the most to do.
 
-    It is that of the process with the most, and that of all, memory that is shared counted once.
+    Its memory is the peak of one process, and that of all, what they share counted once.
     The bytes a pair are what all processes need beyond what they had when they were ready.
     """
     context = multiprocessing.get_context("spawn")
@@ -90,7 +82,7 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
     before = sum(shared for _, shared in memory(processes))
     begin.set()
     largest = of_all = 0.0
-    found: list[list[Stage]] = []
+    found: list[Stage] = []
     while len(found) < ranks:
         started = time.perf_counter()
         used = memory(processes)
@@ -104,13 +96,13 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
                 raise SystemExit("a process has failed") from None
     for process in processes:
         process.join()
-    for stage in max(found, key=lambda stages: sum(stage.cpu_seconds for stage in stages)):
-        print(
-            f"{stage.name:<26}  {stage.seconds:8.2f}  {stage.cpu_seconds:8.2f}"
-            f"  {stage.pairs / stage.seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
-            f"  {(of_all - before) * 2**20 / stage.pairs:6.1f}",
-            flush=True,
-        )
+    stage = max(found, key=lambda one: one.cpu_seconds)
+    print(
+        f"{stage.name:<26}  {stage.seconds:8.2f}  {stage.cpu_seconds:8.2f}"
+        f"  {stage.pairs / stage.seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
+        f"  {(of_all - before) * 2**20 / stage.pairs:6.1f}",
+        flush=True,
+    )
 
 
 def run(
@@ -122,20 +114,20 @@ def run(
     results: Any,
     *given: Any,
 ) -> None:
-    """Run `work` as one of several processes of a machine, when all are ready."""
+    """Prepare `work` as one of several processes of a machine, and time it when all are ready."""
     ranking = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20_000 + os.getppid() % 10_000}
     os.environ |= {name: str(value) for name, value in (ranking | address).items()}
     world = Processes.from_environment()
     with world.process_group():
-
-        def wait() -> None:
-            ready.put(rank)
-            begin.wait()
-
-        stages = work(world, wait, *given)
+        name, timed = work(world, *given)
+        ready.put(rank)
+        begin.wait()
+        started, used = time.perf_counter(), os.times()
+        pairs = timed()
+        seconds, cpu_seconds = time.perf_counter() - started, sum(os.times()[:4]) - sum(used[:4])
         world.gather(0)
-        results.put(stages)
+        results.put(Stage(f"{name}, {ranks} ranks", seconds, cpu_seconds, pairs))
 
 
 def memory(processes: list[Any]) -> list[tuple[float, float]]:
@@ -186,28 +178,31 @@ def write(pairs: Any, path: Path) -> SplitConfig:
     return SplitConfig(source=str(source), target=str(target))
 
 
-def start(
-    world: Processes, wait: Callable[[], None], config: DataConfig, cache: Path
-) -> list[Stage]:
+Timed = tuple[str, Callable[[], int]]
+"""The name of a stage, and what it does: it returns the number of pairs."""
+
+
+def start(world: Processes, config: DataConfig, cache: Path) -> Timed:
     """Prepare a corpus, tokenizer included, or find it in the cache."""
-    stage = Stage(f"{'second' if cache.exists() else 'first'} start, {world.size} ranks")
-    wait()
-    with stage.timed():
+
+    def timed() -> int:
         data = world.main_first(lambda: prepare(config, cache, lambda message: None))
-        stage.pairs = data.counts["train"].read
-    return [stage]
+        return data.counts["train"].read
+
+    return "second start" if cache.exists() else "first start", timed
 
 
-def order(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
+def order(world: Processes, cache: Path) -> Timed:
     """Order an epoch in batches of 25,000 tokens."""
     (path,) = cache.glob("*/train.ids")
     batching = Batching(EncodedCorpus(path), source_tokens=25_000, target_tokens=25_000, seed=1)
     batching.order_once = world.order_once
-    stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
-    wait()
-    with stage.timed():
+
+    def timed() -> int:
         batching.epoch(0)
-    return [stage]
+        return len(batching.corpus)
+
+    return "order", timed
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ CTranslate2 runs with several settings, since the best one depends on the machin
 """
 
 import argparse
-import resource
 import statistics
 import tempfile
 import time
@@ -206,7 +205,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
         "tokens": sum(len(ids) + 1 for ids in trained.tokenizer.encode(texts)) / seconds,
         "median": statistics.median(alone),
         "slow": sorted(alone)[int(0.95 * len(alone))],
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak": turns.peak_memory() / 2**20,
         "texts": texts,
     }
 
@@ -229,17 +228,11 @@ def print_table(results: turns.Results[System], beam: int, references: list[str]
             f" {max(speeds):.0f} | {middle['tokens']:,.0f} | {middle['median']:.0f} |"
             f" {middle['slow']:.0f} | {middle['peak']:,.0f} | {bleu:.2f} |"
         )
-    fastest = max((s for s in speed if s.make == "ours"), key=speed.__getitem__, default=None)
-    for engine in (s for s in speed if s.engine == "ctranslate2"):
-        precision = "float32" if engine.precision == "fp32" else engine.precision
-        alone = [s for s in speed if (s.make, s.precision) == ("ctranslate2", precision)]
-        if alone:
-            best = max(alone, key=speed.__getitem__)
-            print(f"\n{engine.name}: {speed[engine] / speed[best]:.2f} times {best.name}")
-    for kind in sorted({(s.make, s.precision) for s in speed if s.make != "ours"}):
-        best = max((s for s in speed if (s.make, s.precision) == kind), key=speed.__getitem__)
-        if fastest:
-            print(f"\n{fastest.name}: {speed[fastest] / speed[best]:.2f} times {best.name}")
+    best = {(s.make, s.precision): s for s in sorted(speed, key=speed.__getitem__)}
+    for system in speed:
+        for peer in best.values():
+            if system.make == "ours" != peer.make:
+                print(f"\n{system.name}: {speed[system] / speed[peer]:.2f} times {peer.name}")
 
 
 def main() -> None:

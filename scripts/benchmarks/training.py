@@ -14,7 +14,6 @@ use PyTorch's own label smoothing and Adam. `--kernels` measures the gain of eac
 
 import argparse
 import logging
-import resource
 import tempfile
 import time
 from collections.abc import Iterator
@@ -104,7 +103,7 @@ def measure(work: Work, system: System) -> dict[str, float]:
         torch.cuda.synchronize(work.device)
     started = time.perf_counter()
     done = list(islice(steps, work.steps))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = turns.peak_memory()
     if work.on_gpu:
         torch.cuda.synchronize(work.device)
         peak = torch.cuda.max_memory_allocated(work.device)

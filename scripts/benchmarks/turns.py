@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 
@@ -54,6 +55,12 @@ def select(
     if not selected:
         parser.error("--only names no system of this table")
     return selected
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had; getrusage would count its parent's, too."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
