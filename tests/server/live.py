@@ -21,10 +21,8 @@ import uvicorn
 
 from seq2seq.cli.main import main
 from seq2seq.decoding.alignment import Alignment
-from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.decoding.translator import Translator
 from seq2seq.search import SearchConfig
 from seq2seq.server.app import make_app
 from seq2seq.server.guard import Metrics, listen, make_server
@@ -137,16 +135,6 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
         thread.join(60)
         service.close()
         assert not thread.is_alive()
-
-
-@contextmanager
-def serve_in_process(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator:
-    """Serve a model folder in a thread."""
-    translator = Translator.load(
-        folder, TranslationOptions(device="cpu", workers=1, sentences=True)
-    )
-    with serve_models([Model("model", ("en", "de"), translator)], limits, **options) as served:
-        yield served
 
 
 @contextmanager
