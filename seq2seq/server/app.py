@@ -5,6 +5,8 @@ import hmac
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -64,7 +66,7 @@ class App:
     ) -> None:
         self._service, self._limits, self._metrics = service, limits, metrics
         self._downloads = Downloads()
-        self._keys = [key.encode() for key in keys]
+        self._keys = list(map(str.encode, keys))
         self.routes = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/translate_file", self.translate_file, methods=["POST"]),
@@ -88,17 +90,17 @@ class App:
         read = read_html if fields.format == "html" else read_lines
         readers = [partial(read, text) for text in texts]
         work = self._translate(fields, readers, fields.alternatives, fields.details)
-        done = await self._finish(request, work)
-        answer: dict[str, Any] = {"translatedText": [best for _, (best, *_) in done]}
-        if fields.source == "auto":
-            answer["detectedLanguage"] = [source.detected for source, _ in done]
-        if fields.alternatives:
-            answer["alternatives"] = [others for _, (_, *others) in done]
-        if fields.details:
-            answer["details"] = [source.details for source, _ in done]
-        truncated = [source.truncated for source, _ in done]
-        if any(truncated):
-            answer["truncated"] = truncated
+        sources = await self._finish(request, work)
+        answer: dict[str, Any] = {}
+        for name, field, asked in (
+            ("translatedText", "text", True),
+            ("detectedLanguage", "detected", fields.source == "auto"),
+            ("alternatives", "alternatives", fields.alternatives),
+            ("details", "details", fields.details),
+            ("truncated", "truncated", any(source.truncated for source in sources)),
+        ):
+            if asked:
+                answer[name] = list(map(attrgetter(field), sources))
         self._metrics.request_seconds.observe(time.monotonic() - start)
         if not isinstance(fields.q, list):
             answer = {name: value[0] for name, value in answer.items()}
@@ -109,9 +111,9 @@ class App:
         fields = await self._fields(request, FileFields)
         name, content = fields.file
         work = self._translate(fields, [partial(self._read_file, name, content)])
-        ((_, (translated,)),) = await self._finish(request, work)
-        assert isinstance(translated, bytes)
-        name = self._downloads.keep(translated, PurePath(name).suffix.lower())
+        (source,) = await self._finish(request, work)
+        assert isinstance(source.text, bytes)
+        name = self._downloads.keep(source.text, PurePath(name).suffix.lower())
         url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
 
@@ -148,8 +150,8 @@ class App:
         """List which languages are translated into which."""
         if request.method == "POST" and "content-type" not in request.headers:
             raise HTTPException(405)  # LibreTranslate's answer; but libretranslatepy sends a form
-        pairs = list(self._service.models)
-        codes = dict.fromkeys([source for source, _ in pairs] + [target for _, target in pairs])
+        pairs = self._service.models
+        codes = dict.fromkeys(chain(*zip(*pairs, strict=True)))  # the sources first
         return JSONResponse(
             [_language(code) | {"targets": [t for s, t in pairs if s == code]} for code in codes]
         )
@@ -198,7 +200,7 @@ class App:
                 content = {encoding: {"schema": shape} for encoding in _ENCODINGS}
                 operation["requestBody"] = {"content": content}
             methods = (route.methods or set()) - {"HEAD"}
-            paths[route.path] = {method.lower(): operation for method in sorted(methods)}
+            paths[route.path] = dict.fromkeys(map(str.lower, sorted(methods)), operation)
         return JSONResponse(
             {
                 "openapi": "3.1.0",
@@ -225,17 +227,18 @@ class App:
         readers: Sequence[Callable[[Languages], Document | File]],
         alternatives: int = 0,
         details: bool = False,
-    ) -> list[tuple[Source, list[str | bytes]]]:
-        """Translate documents; return each with its translation and the alternatives.
+    ) -> list[Source]:
+        """Translate documents.
 
         They are read and put together in other threads: nobody waits for another client's text.
         """
-        sources = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
+        sources = await asyncio.to_thread(list, map(partial(self._open, fields), readers))
         for model in dict.fromkeys(source.model for source in sources):
             if model:
                 its = [source for source in sources if source.model is model]
                 await self._service.translate_sources(model, its, alternatives, details)
-        return await asyncio.to_thread(lambda: [(source, source.join()) for source in sources])
+        await asyncio.to_thread(list, map(Source.join, sources))
+        return sources
 
     def _open(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice, starmap
+from itertools import chain, count, islice, starmap
 from typing import Any
 
 import torch
@@ -177,20 +177,21 @@ class Service:
             return of_lines, {s.source: s for s in chain(*of_lines) if len(s.source_ids) > 1}
 
         segments_of_lines, segments = await asyncio.to_thread(split)
-        found: dict[str, list[Candidate]] = {}
-        for text in segments:
+        found, missing = dict[str, list[Candidate]](), dict[str, Segment]()
+        for text, segment in segments.items():
             if (key, text) in self._cache:
                 self._cache.move_to_end((key, text))
                 found[text] = self._cache[key, text]
-        missing = [segment for text, segment in segments.items() if text not in found]
-        sizes = [len(segment.source_ids) for segment in missing]
-        new = await self._batcher.submit(key, missing, sizes)
+            else:
+                missing[text] = segment
+        sizes = [len(segment.source_ids) for segment in missing.values()]
+        new = await self._batcher.submit(key, list(missing.values()), sizes)
         self._metrics.lines.labels("new").inc(len(new))
         self._metrics.lines.labels("before").inc(len(found))
         self._metrics.tokens.labels("source").inc(sum(sizes))
         written = sum(len(best.pieces) + 1 for best, *_ in new)
         self._metrics.tokens.labels("target").inc(written)
-        found |= zip((segment.source for segment in missing), new, strict=True)
+        found |= zip(missing, new, strict=True)
 
         def join(line: str, segments: list[Segment]) -> Translation:
             candidates = [found.get(segment.source, []) for segment in segments]
@@ -297,19 +298,20 @@ class Source:
     """Those that the plan needs, by rank."""
     details: list[dict[str, Any]] = field(default_factory=list)
     """Of each sentence, or of each line if lines are not split."""
+    text: str | bytes = ""
+    alternatives: list[str | bytes] = field(default_factory=list)
 
-    def join(self) -> list[str | bytes]:
-        """Return the translation and its alternatives.
+    def join(self) -> None:
+        """Put the translation and its alternatives together.
 
         The alternatives are made of the second candidates of all lines, of the third ones, and so
         on; a line that has fewer gives its last. Equal ones are skipped.
         """
         if self.model is None:
-            return [self.document.join([None] * len(self.document.texts))]
-        most = max((len(found.candidates) for found in self.plan.translations), default=0)
-        ranks = enumerate(self.alignments[: max(most, 1)])
-        placed = [self.plan.place(of_rank, rank) for rank, of_rank in ranks]
-        return list(dict.fromkeys(map(self.document.join, placed)))
+            self.text = self.document.join([None] * len(self.document.texts))
+            return
+        placed = map(self.plan.place, self.alignments, count())
+        self.text, *self.alternatives = dict.fromkeys(self.document.join(its) for its in placed)
 
     def describe(self) -> list[tuple[str, dict[str, Any]]]:
         """Make the details; return each output in them, the alternatives too, with its source."""

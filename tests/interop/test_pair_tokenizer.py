@@ -46,9 +46,9 @@ def both(folder: Path) -> Both:
     size, start_row = len(vocabulary), vocabulary["<pad>"]
     ordered = make_table(folder / "vocab.json", vocabulary, size, start_row)
     models = (folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()
-    files = tokenizer_files(models, ordered.pieces)
+    files = tokenizer_files(models, list(ordered))
     ours = PairTokenizer(files, PairConfig(), ("en", "pt"))
-    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), ordered.rows)
+    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), list(ordered.values()))
 
 
 @pytest.fixture(scope="module", params=["made", "en-mg", "tc-big-en-pt"])

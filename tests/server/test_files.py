@@ -126,7 +126,8 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
     plan = Plan(document.texts, placeholders=False)
     assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
     source = Source(document, plan, create_autospec(Model), alignments=[[]] * 3)
-    assert source.join() == ["A\n\nB", "AA\n\nB"]
+    source.join()
+    assert (source.text, source.alternatives) == ("A\n\nB", ["AA\n\nB"])
 
 
 def test_the_server_translates_html() -> None:
