@@ -68,7 +68,7 @@ measure() {
     add_line "$title" $((SECONDS - started)) "$ended" "$($figures)"
 }
 
-# The speed of the last records, and when validation BLEU was 34 first and highest, in seconds of training.
+# The speed of the records, and the best validation BLEU.
 of_training() {
     "$python" - "$model" <<'PY'
 import json, re, statistics, sys
@@ -78,9 +78,6 @@ records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().spli
 speeds = [r["train/tokens_per_second"] for r in records if "train/tokens_per_second" in r]
 validated = re.findall(r"([\d.]+) min: .*BLEU ([\d.]+)", (run / "train.log").read_text())
 said = [f"{statistics.median(speeds):,.0f} tokens/s"]
-at_34 = [float(minutes) for minutes, score in validated if float(score) >= 34]
-if at_34:
-    said.append(f"validation BLEU 34 within {at_34[0]:g} minutes")
 if validated:
     said.append(f"best {max(float(score) for _, score in validated):g} in {validated[-1][0]} minutes")
 print(", ".join(said))

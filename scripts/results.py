@@ -45,10 +45,7 @@ def _multi30k(middle: str = "") -> dict[str, str]:
     return {name: f"multi30k/{name}{middle}" for name in sets}
 
 
-_EVERYDAY = {
-    "tatoeba": "tatoeba-en-de/test",
-    "test_2016_flickr": _multi30k()["test_2016_flickr"],
-}
+_EVERYDAY = {"tatoeba": "tatoeba-en-de/test", "test_2016_flickr": "multi30k/test_2016_flickr"}
 _KFTT = {"tune": "kftt/tune", "test": "kftt/test"}
 RESULTS = {
     "multi30k_published": Result(_multi30k(".lc.norm.tok"), seeds=(1, 2, 3)),

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -25,17 +24,6 @@ from seq2seq.machine.processes import Processes
 from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
-
-
-@dataclass
-class Stage:
-    """One line of the table."""
-
-    name: str
-    seconds: float
-    cpu_seconds: float
-    """With the processes that it has started."""
-    pairs: int
 
 
 def main() -> None:
@@ -64,7 +52,7 @@ def main() -> None:
 
 
 def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
-    """Run `work` in new processes, and print the stage of the one with the most to do.
+    """Run `work` in new processes, and print the figures of the one with the most to do.
 
     Its memory is the peak of one process, and that of all, what they share counted once.
     The bytes a pair are what all processes need beyond what they had when they were ready.
@@ -82,7 +70,7 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
     before = sum(shared for _, shared in memory(processes))
     begin.set()
     largest = of_all = 0.0
-    found: list[Stage] = []
+    found: list[tuple[float, float, str, int]] = []
     while len(found) < ranks:
         started = time.perf_counter()
         used = memory(processes)
@@ -96,11 +84,11 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
                 raise SystemExit("a process has failed") from None
     for process in processes:
         process.join()
-    stage = max(found, key=lambda one: one.cpu_seconds)
+    cpu_seconds, seconds, name, pairs = max(found)
     print(
-        f"{stage.name:<26}  {stage.seconds:8.2f}  {stage.cpu_seconds:8.2f}"
-        f"  {stage.pairs / stage.seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
-        f"  {(of_all - before) * 2**20 / stage.pairs:6.1f}",
+        f"{f'{name}, {ranks} ranks':<26}  {seconds:8.2f}  {cpu_seconds:8.2f}"
+        f"  {pairs / seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
+        f"  {(of_all - before) * 2**20 / pairs:6.1f}",
         flush=True,
     )
 
@@ -125,9 +113,10 @@ def run(
         begin.wait()
         started, used = time.perf_counter(), os.times()
         pairs = timed()
-        seconds, cpu_seconds = time.perf_counter() - started, sum(os.times()[:4]) - sum(used[:4])
+        seconds = time.perf_counter() - started
+        cpu_seconds = sum(os.times()[:4]) - sum(used[:4])  # with the processes that it has started
         world.gather(0)
-        results.put(Stage(f"{name}, {ranks} ranks", seconds, cpu_seconds, pairs))
+        results.put((cpu_seconds, seconds, name, pairs))
 
 
 def memory(processes: list[Any]) -> list[tuple[float, float]]:
@@ -153,19 +142,12 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
     valid = write(random.sample(pairs, min(VALIDATION_PAIRS, len(pairs))), folder / "valid")
     if arguments.pairs:
         synthetic = (
-            [first + second for first, second in zip(halves(a)[0], halves(b)[1], strict=True)]
+            [x[: len(x) // 2] + y[len(y) // 2 :] for x, y in zip(a, b, strict=True)]
             for a, b in (random.choices(pairs, k=2) for _ in range(arguments.pairs))
         )
         train = write(synthetic, folder / "train")
     tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size)
     return DataConfig(train=train, valid=valid, tokenizer=tokenizer)
-
-
-def halves(pair: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Split both sides in the middle; return the first halves, and the second ones."""
-    middles = [len(side) // 2 for side in pair]
-    firsts = [side[:middle] for side, middle in zip(pair, middles, strict=True)]
-    return firsts, [side[middle:] for side, middle in zip(pair, middles, strict=True)]
 
 
 def write(pairs: Any, path: Path) -> SplitConfig:
