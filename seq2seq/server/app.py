@@ -266,7 +266,7 @@ class App:
             file = read_file(name, content, languages)
         except UserError as error:
             raise invalid(str(error)) from None
-        size = sum(len(item) for text in file.texts for item in text if isinstance(item, str))
+        size = sum(len(item) for item in chain(*file.texts) if isinstance(item, str))
         if size > (limit := self._limits.file_char_limit):
             raise invalid(
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"

@@ -42,13 +42,13 @@ so Somali  sq Albanian  sr Serbian  sv Swedish  sw Swahili  ta Tamil  te Telugu 
 tk Turkmen  tl Tagalog  tr Turkish  uk Ukrainian  ur Urdu  uz Uzbek  vi Vietnamese  xh Xhosa
 yi Yiddish  yo Yoruba  zh Chinese  zu Zulu
 """
-LANGUAGE_NAMES = dict(line.split() for line in _NAMES.replace("  ", "\n").split("\n") if line)
+LANGUAGE_NAMES = dict(map(str.split, _NAMES.strip().replace("  ", "\n").split("\n")))
 """English names by ISO 639-1 code."""
 
 
 def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     """Write pairs of source and target language as a user reads them, the first ten of many."""
-    names = [f"{source} -> {target}" for source, target in pairs]
+    names = list(map(" -> ".join, pairs))
     more = f" and {len(names) - _MAX_PAIRS} more" if len(names) > _MAX_PAIRS else ""
     return ", ".join(names[:_MAX_PAIRS]) + more
 
@@ -328,11 +328,11 @@ class Source:
     @property
     def truncated(self) -> bool:
         """Whether the model could not read or write a sentence to its end."""
-        return any(
-            translation.source_truncated
-            or any(best.truncated for best in translation.candidates[:1])
-            for translation in self.plan.translations
-        )
+        for translation in self.plan.translations:
+            outputs = translation.candidates[:1]
+            if translation.source_truncated or any(best.truncated for best in outputs):
+                return True
+        return False
 
 
 def _details(source: str, translation: Translation) -> dict[str, Any]:

@@ -164,7 +164,7 @@ CONTROLS = ("<pad>", "<unk>", "<s>", "</s>")
     [
         (pieces_are("<unk>", "<pad>", "<s>", "</s>", "a"), "does not begin with <pad>"),
         (pieces_are(*CONTROLS, "a", "a"), "has a piece twice"),
-        (pieces_are(*CONTROLS, 3), "not a list of pieces"),
+        (pieces_are(*CONTROLS, 3), "Expected `str`, got `int`"),
         (pieces_are(*CONTROLS, "a" * 1001), "more than 1,000 characters"),
         (lambda files: files | {"target.model": b"model"}, "can't be parsed"),
     ],
