@@ -16,9 +16,10 @@ from seq2seq.cli.translation_options import (
 from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
+    from seq2seq.decoding.translator import Translator
     from seq2seq.model_folder import TrainedModel
     from seq2seq.server.requests import Limits
-    from seq2seq.server.service import Model
+    from seq2seq.server.service import Pair
 
 
 EXAMPLES = """\
@@ -140,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         report(
-            f"http://{name}:{port} translates {list_pairs(service.models)}"
+            f"http://{name}:{port} translates {list_pairs(service.translators)}"
             " (LibreTranslate's interface); stop with Ctrl-C"
         )
         if not local and not keys:
@@ -177,19 +178,19 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
 
-def _load(arguments: argparse.Namespace) -> "list[Model]":
+def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
     from seq2seq.decoding.engines import DIFFERENCE
     from seq2seq.decoding.translator import Translator, fastest_translator
     from seq2seq.model_folder import load_model
     from seq2seq.run.folder import find_model
-    from seq2seq.server.service import Model
 
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):
         raise UsageError(
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
-    models = []
+    names: dict[Pair, str] = {}
+    translators: dict[Pair, Translator] = {}
     choose = arguments.engine == "auto"
     if choose:
         arguments.engine = "ctranslate2" if arguments.precision == "int8" else None
@@ -213,10 +214,16 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         translator.translate([_FIRST])
         for target in targets:
             into_target = translator.with_target_language(target) if has_several else translator
-            models.append(Model(run, (source, target), into_target))
-    if any(model.translator.options.engine == "ctranslate2" for model in models):
+            if (source, target) in translators:
+                raise UserError(
+                    f"{names[source, target]} and {run} both translate {source} -> {target}:"
+                    " remove one, or say with --languages what they translate"
+                )
+            names[source, target] = run
+            translators[source, target] = into_target
+    if any(translator.options.engine == "ctranslate2" for translator in translators.values()):
         report(DIFFERENCE)
-    return models
+    return translators
 
 
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:

@@ -44,7 +44,7 @@ from seq2seq.server.requests import (
     invalid,
     read_fields,
 )
-from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Service, Source
+from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Service, Source, max_alternatives
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[Fields]] = {
@@ -129,11 +129,11 @@ class App:
         """Compute the attention weights for a source and its translation, or a given target."""
         fields = await self._fields(request, AttentionFields)
         check_texts([fields.source + fields.target], self._limits)
-        (source, target), *_ = self._service.models
-        model = self._service.find(
+        (source, target), *_ = self._service.translators
+        translator = self._service.find(
             fields.source_language or source, fields.target_language or target
         )
-        work = self._service.attention(model, fields.source, fields.target or None)
+        work = self._service.attention(translator, fields.source, fields.target or None)
         try:
             maps = await self._finish(request, work)
             return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
@@ -150,7 +150,7 @@ class App:
         """List which languages are translated into which."""
         if request.method == "POST" and "content-type" not in request.headers:
             raise HTTPException(405)  # LibreTranslate's answer; but libretranslatepy sends a form
-        pairs = self._service.models
+        pairs = self._service.translators
         codes = dict.fromkeys(chain(*zip(*pairs, strict=True)))  # the sources first
         return JSONResponse(
             [_language(code) | {"targets": [t for s, t in pairs if s == code]} for code in codes]
@@ -158,12 +158,13 @@ class App:
 
     async def settings(self, _: Request) -> Response:
         """Give the limits and defaults that a page needs."""
-        source, target = next(iter(self._service.models))
+        translators = self._service.translators
+        source, target = next(iter(translators))
         return JSONResponse(
             {
                 "charLimit": self._limits.char_limit,
                 "frontendTimeout": 400,
-                "maxAlternatives": min(m.max_alternatives for m in self._service.models.values()),
+                "maxAlternatives": min(map(max_alternatives, translators.values())),
                 "apiKeys": bool(self._keys),
                 "keyRequired": bool(self._keys),
                 "suggestions": False,
@@ -233,10 +234,10 @@ class App:
         They are read and put together in other threads: nobody waits for another client's text.
         """
         sources = await asyncio.to_thread(list, map(partial(self._open, fields), readers))
-        for model in dict.fromkeys(source.model for source in sources):
-            if model:
-                its = [source for source in sources if source.model is model]
-                await self._service.translate_sources(model, its, alternatives, details)
+        for translator in dict.fromkeys(source.translator for source in sources):
+            if translator:
+                its = [source for source in sources if source.translator is translator]
+                await self._service.translate_sources(translator, its, alternatives, details)
         await asyncio.to_thread(list, map(Source.join, sources))
         return sources
 
@@ -257,9 +258,10 @@ class App:
             # What is in the target language, or has no letters, stays as it is.
             if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
                 return Source(document, Plan([]), None, detected)
-        model = self._service.find(code, fields.target)
+        translator = self._service.find(code, fields.target)
         document = read(Languages(code, fields.target))
-        return Source(document, Plan(document.texts, placeholders=placeholders), model, detected)
+        plan = Plan(document.texts, placeholders=placeholders)
+        return Source(document, plan, translator, detected)
 
     def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
         try:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +21,6 @@ from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document, File
 from seq2seq.documents.translate import Plan
-from seq2seq.errors import UserError
 from seq2seq.search import SearchConfig
 from seq2seq.server.batcher import Batcher
 from seq2seq.server.guard import Metrics
@@ -60,29 +59,20 @@ MAX_ATTENTION_TOKENS = 256
 """Maximum tokens on each side of a request for attention, whose answer grows with their product."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model that is served."""
-
-    name: str
-    pair: Pair
-    translator: Translator
-
-    @property
-    def max_alternatives(self) -> int:
-        """The maximum number of candidates of a line in addition to the best."""
-        search = self.translator.search
-        return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
+def max_alternatives(translator: Translator) -> int:
+    """Return the maximum number of candidates of a line in addition to the best."""
+    search = translator.search
+    return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A key of batches: segments for one model and one number of candidates.
+    """A key of batches: segments for one translator and one number of candidates.
 
     If that is 0, the items are pairs of texts, whose attention or alignments are asked for.
     """
 
-    pair: Pair
+    translator: Translator
     nbest: int
     align: bool = False
 
@@ -94,21 +84,15 @@ class Service:
     models, each its own batches.
     """
 
-    def __init__(self, models: Sequence[Model], limits: Limits, metrics: Metrics) -> None:
-        self.models: dict[Pair, Model] = {}
-        for model in models:
-            if model_before := self.models.get(model.pair):
-                source, target = model.pair
-                raise UserError(
-                    f"{model_before.name} and {model.name} both translate {source} -> {target}:"
-                    " remove one, or say with --languages what they translate"
-                )
-            self.models[model.pair] = model
-        self._sources = sorted({source for source, _ in self.models})
+    def __init__(
+        self, translators: Mapping[Pair, Translator], limits: Limits, metrics: Metrics
+    ) -> None:
+        self.translators = translators
+        self._sources = sorted({source for source, _ in translators})
         self._metrics = metrics
         metrics.queue_tokens.set_function(lambda: self.queue_tokens)
         self._limits = limits
-        workers = max(model.translator.workers for model in models)
+        workers = max(translator.workers for translator in translators.values())
         # Two batches in parallel gain more than two threads within an operation.
         self._threads = ThreadPoolExecutor(
             workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
@@ -126,17 +110,17 @@ class Service:
         """The number of source tokens queued or being translated."""
         return self._batcher.waiting + self._batcher.running
 
-    def find(self, source: str, target: str) -> Model:
-        """Find the model of a language pair."""
+    def find(self, source: str, target: str) -> Translator:
+        """Find the translator of a language pair."""
         wrong = source
-        for (known_source, known_target), model in self.models.items():
+        for (known_source, known_target), translator in self.translators.items():
             if known_source.lower() == source.lower():
                 wrong = target
                 if known_target.lower() == target.lower():
-                    return model
+                    return translator
         raise HTTPException(
             400,
-            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
+            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.translators)}",
         )
 
     def detect(self, text: str) -> dict[str, Any]:
@@ -161,19 +145,19 @@ class Service:
         return identifier
 
     async def translate(
-        self, model: Model, lines: Sequence[str], alternatives: int
+        self, translator: Translator, lines: Sequence[str], alternatives: int
     ) -> list[Translation]:
         """Translate lines, each with up to `alternatives` further candidates.
 
         They are split and joined in another thread. If the caller is cancelled, what has been
         translated is in the cache.
         """
-        if alternatives > model.max_alternatives:
-            raise invalid(f"alternatives must be at most {model.max_alternatives}")
-        key = _Work(model.pair, 1 + alternatives)
+        if alternatives > (most := max_alternatives(translator)):
+            raise invalid(f"alternatives must be at most {most}")
+        key = _Work(translator, 1 + alternatives)
 
         def split() -> tuple[list[list[Segment]], dict[str, Segment]]:
-            of_lines = model.translator.segments(lines)
+            of_lines = translator.segments(lines)
             return of_lines, {s.source: s for s in chain(*of_lines) if len(s.source_ids) > 1}
 
         segments_of_lines, segments = await asyncio.to_thread(split)
@@ -203,52 +187,58 @@ class Service:
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
     async def translate_sources(
-        self, model: Model, sources: Sequence["Source"], alternatives: int, details: bool
+        self,
+        translator: Translator,
+        sources: Sequence["Source"],
+        alternatives: int,
+        details: bool,
     ) -> None:
         """Translate what sources ask for, and describe it if that is asked for, too."""
         asked = {source: source.plan.lines for source in sources}
         while any(asked.values()):
             lines = list(chain(*asked.values()))
-            found = iter(await self.translate(model, lines, alternatives))
+            found = iter(await self.translate(translator, lines, alternatives))
             for source, waiting in asked.items():
                 asked[source] = source.plan.take(list(islice(found, len(waiting))))
         pairs = await asyncio.to_thread(
             lambda: [(s, s.plan.pairs(rank)) for s in sources for rank in range(1 + alternatives)]
         )
-        aligned = iter(await self.alignments(model, list(chain(*(its for _, its in pairs)))))
+        aligned = iter(await self.alignments(translator, list(chain(*(its for _, its in pairs)))))
         for source, its in pairs:
             source.alignments.append(list(islice(aligned, len(its))))
         if details:
             outputs = list(chain(*await asyncio.to_thread(list, map(Source.describe, sources))))
             texts = [(line, output["text"]) for line, output in outputs]
-            links = await self.alignments(model, texts)
+            links = await self.alignments(translator, texts)
             for (_, output), alignment in zip(outputs, links, strict=True):
                 output["alignments"] = alignment.words
 
-    async def attention(self, model: Model, source: str, target: str | None) -> AttentionMaps:
+    async def attention(
+        self, translator: Translator, source: str, target: str | None
+    ) -> AttentionMaps:
         """Compute the attention between a source and its translation, or a given target."""
         if target is None:
-            (translation,) = await self.translate(model, [source], 0)
+            (translation,) = await self.translate(translator, [source], 0)
             target = translation.text
-        tokenizer = model.translator.tokenizer
+        tokenizer = translator.tokenizer
         encoded = tokenizer.encode([source]) + tokenizer.encode_target([target])
         sizes = [len(ids) + 1 for ids in encoded]
         if max(sizes) > MAX_ATTENTION_TOKENS:
             raise HTTPException(
                 400, f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"
             )
-        work = _Work(model.pair, 0)
+        work = _Work(translator, 0)
         maps: AttentionMaps
         (maps,) = await self._batcher.submit(work, [(source, target)], [sum(sizes)])
         return maps
 
     async def alignments(
-        self, model: Model, pairs: Sequence[tuple[str, str | Translation]]
+        self, translator: Translator, pairs: Sequence[tuple[str, str | Translation]]
     ) -> Sequence[Alignment]:
         """Align texts with their translations."""
-        tokenizer = model.translator.tokenizer
-        sizes = [2 + len(ids) for ids in tokenizer.encode([source for source, _ in pairs])]
-        return await self._batcher.submit(_Work(model.pair, 0, align=True), pairs, sizes)
+        encoded = translator.tokenizer.encode([source for source, _ in pairs])
+        sizes = [2 + len(ids) for ids in encoded]
+        return await self._batcher.submit(_Work(translator, 0, align=True), pairs, sizes)
 
     def close(self) -> None:
         """End the threads, after the batches that run."""
@@ -268,12 +258,11 @@ class Service:
 
     def _run_batch(self, work: _Work, items: list[Any]) -> list[Any]:
         """Run a batch, in one of the threads."""
-        translator = self.models[work.pair].translator
         if work.align:
-            return translator.alignments(*zip(*items, strict=True))
+            return work.translator.alignments(*zip(*items, strict=True))
         if work.nbest == 0:
-            return list(starmap(translator.attention, items))
-        return translator.with_nbest(work.nbest).translate_batch(items)
+            return list(starmap(work.translator.attention, items))
+        return work.translator.with_nbest(work.nbest).translate_batch(items)
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:
@@ -290,7 +279,7 @@ class Source:
 
     document: Document | File
     plan: Plan
-    model: Model | None
+    translator: Translator | None
     """None if it stays as it is."""
     detected: dict[str, Any] = field(default_factory=dict)
     """Its language, if that was asked for."""
@@ -307,7 +296,7 @@ class Source:
         The alternatives are made of the second candidates of all lines, of the third ones, and so
         on; a line that has fewer gives its last. Equal ones are skipped.
         """
-        if self.model is None:
+        if self.translator is None:
             self.text = self.document.join([None] * len(self.document.texts))
             return
         placed = map(self.plan.place, self.alignments, count())

@@ -9,7 +9,6 @@ import torch
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import TrainedModel, new_transformer, save_model
-from seq2seq.server.service import Model
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from tests.models import perturb
@@ -32,5 +31,5 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def server(folder: Path) -> Iterator[Served]:
     """A server of the model, with the default options."""
     options = TranslationOptions(device="cpu", workers=1, sentences=True)
-    with serve_models([Model("model", ("en", "de"), Translator.load(folder, options))]) as served:
+    with serve_models({("en", "de"): Translator.load(folder, options)}) as served:
         yield served

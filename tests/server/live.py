@@ -27,7 +27,7 @@ from seq2seq.search import SearchConfig
 from seq2seq.server.app import make_app
 from seq2seq.server.guard import Metrics, listen, make_server
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Model, Service
+from seq2seq.server.service import Service
 
 
 class Answer(NamedTuple):
@@ -119,10 +119,10 @@ class FakeTranslator:
 
 
 @contextmanager
-def serve_models(models: list[Model], limits: Limits | None = None, **options: Any) -> Iterator:
-    """Serve models in a thread."""
+def serve_models(translators: Any, limits: Limits | None = None, **options: Any) -> Iterator:
+    """Serve translators, by their languages, in a thread."""
     limits, metrics = limits or Limits(), Metrics()
-    service = Service(models, limits, metrics)
+    service = Service(translators, limits, metrics)
     app = make_app(service, limits, metrics, **options)
     opened = listen("127.0.0.1", 0)
     server = make_server(app, grace=10)
@@ -141,7 +141,7 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
 def serve_fake(limits: Limits | None = None, **options: Any) -> Iterator:
     """Serve a translator whose pace the test sets."""
     fake: Any = FakeTranslator()
-    with serve_models([Model("fake", ("en", "de"), fake)], limits, **options) as served:
+    with serve_models({("en", "de"): fake}, limits, **options) as served:
         try:
             yield served, fake
         finally:

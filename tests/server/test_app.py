@@ -21,7 +21,6 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Model
 from tests.server.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 
 FORM = "application/x-www-form-urlencoded"
@@ -137,9 +136,10 @@ def test_fifty_clients_get_what_the_command_writes(
     translator = Translator.load(
         folder, TranslationOptions(device="cpu", workers=2, sentences=True)
     )
-    model = Model("model", ("en", "de"), translator)
     with (
-        serve_models([model], Limits(cache=0, batch_tokens=200, batch_limit=1)) as served,
+        serve_models(
+            {("en", "de"): translator}, Limits(cache=0, batch_tokens=200, batch_limit=1)
+        ) as served,
         ThreadPoolExecutor(50) as clients,
     ):
         found = clients.map(lambda lines: served.translate("\n".join(lines)).json, requests)
@@ -184,8 +184,7 @@ def test_routes_are_those_of_libretranslates_own_tests(server: Served) -> None:
 def test_several_models_are_served_by_their_languages() -> None:
     makers: list[Any] = [FakeTranslator(), FakeTranslator(), FakeTranslator()]
     pairs = [("en", "de"), ("fr", "de"), ("de", "en")]
-    models = [Model(str(pair), pair, fake) for pair, fake in zip(pairs, makers, strict=True)]
-    with serve_models(models) as served:
+    with serve_models(dict(zip(pairs, makers, strict=True))) as served:
         german = "Der Hund läuft durch den Schnee und die Kinder lachen."
         assert served.translate(german, source="auto", target="en").json == {
             "translatedText": german.upper(),

@@ -1,7 +1,6 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
 import threading
-from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
@@ -9,11 +8,12 @@ from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Downloads, Model, Source
+from seq2seq.server.service import Downloads, Source
 from tests.documents.test_formats import SMALL
 from tests.server.live import Answer, FakeTranslator, Served, serve_fake, serve_models
 from tests.server.test_app import multipart
@@ -85,8 +85,7 @@ def test_the_answer_to_a_bad_file_says_what_is_wrong(
 def test_a_file_of_named_languages_needs_a_model_that_names_its_own(source: str) -> None:
     arb = ("a.arb", b'{"@@locale": "en", "a": "A dog"}')
     plain = ("a.json", b'{"a": "A dog"}')
-    model = Model("fake", ("source", "target"), cast(Any, FakeTranslator()))
-    with serve_models([model]) as served:
+    with serve_models({("source", "target"): FakeTranslator()}) as served:
         statuses = []
         for file in (arb, plain):
             body, kind = multipart(("source", source), ("target", "target"), file=file)
@@ -125,7 +124,7 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
     document = read_lines("a\n\nb", Languages("en", "de"))
     plan = Plan(document.texts, placeholders=False)
     assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
-    source = Source(document, plan, create_autospec(Model), alignments=[[]] * 3)
+    source = Source(document, plan, create_autospec(Translator), alignments=[[]] * 3)
     source.join()
     assert (source.text, source.alternatives) == ("A\n\nB", ["AA\n\nB"])
 
