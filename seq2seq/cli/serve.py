@@ -110,7 +110,6 @@ def run(arguments: argparse.Namespace) -> int:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
     from seq2seq.machine.resources import retain_freed_memory
-    from seq2seq.server.guard import Metrics
     from seq2seq.server.service import Service, list_pairs
 
     _check_access(arguments)
@@ -122,8 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not keys:
             raise UserError(f"{arguments.api_key_file}: no key in it: write one per line")
     with listen(arguments.host, arguments.port) as opened:
-        metrics = Metrics()
-        service = Service(_load(arguments), limits, metrics)
+        service = Service(_load(arguments), limits)
         retain_freed_memory()
         address, port, *_ = opened.getsockname()
         local = ip_address(address).is_loopback  # only this machine reaches it
@@ -132,8 +130,6 @@ def run(arguments: argparse.Namespace) -> int:
             hosts = ["*"]
         app = make_app(
             service,
-            limits,
-            metrics,
             keys=keys,
             hosts=hosts,
             origins=arguments.allow_origin,

@@ -31,14 +31,13 @@ from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from seq2seq.server.batcher import BusyError, TooLargeError
-from seq2seq.server.guard import Guard, Metrics
+from seq2seq.server.guard import Guard
 from seq2seq.server.requests import (
     AttentionFields,
     DetectFields,
     F,
     Fields,
     FileFields,
-    Limits,
     TranslateFields,
     check_texts,
     invalid,
@@ -61,10 +60,8 @@ R = TypeVar("R")
 class App:
     """The handlers of all routes; a request must give one of the keys, if there are any."""
 
-    def __init__(
-        self, service: Service, limits: Limits, metrics: Metrics, keys: Sequence[str]
-    ) -> None:
-        self._service, self._limits, self._metrics = service, limits, metrics
+    def __init__(self, service: Service, keys: Sequence[str]) -> None:
+        self._service, self._limits, self._metrics = service, service.limits, service.metrics
         self._downloads = Downloads()
         self._keys = list(map(str.encode, keys))
         self.routes = [
@@ -300,8 +297,6 @@ class App:
 
 def make_app(
     service: Service,
-    limits: Limits,
-    metrics: Metrics,
     *,
     keys: Sequence[str] = (),
     hosts: Collection[str] = ("*",),
@@ -313,7 +308,7 @@ def make_app(
     A request must give one of the keys, if there are any, and one of the hosts, where `*` means
     all. Other pages may send requests from `origins`.
     """
-    routes: list[BaseRoute] = [*App(service, limits, metrics, keys).routes]
+    routes: list[BaseRoute] = [*App(service, keys).routes]
     if page:
         routes += [
             Route("/", lambda _: FileResponse(_PAGE / "index.html")),
@@ -338,7 +333,7 @@ def make_app(
         },
     )
     app.router.redirect_slashes = False
-    return Guard(app, metrics, origins)
+    return Guard(app, service.metrics, origins)
 
 
 def _language(code: str) -> dict[str, Any]:

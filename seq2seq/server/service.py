@@ -84,14 +84,10 @@ class Service:
     models, each its own batches.
     """
 
-    def __init__(
-        self, translators: Mapping[Pair, Translator], limits: Limits, metrics: Metrics
-    ) -> None:
-        self.translators = translators
+    def __init__(self, translators: Mapping[Pair, Translator], limits: Limits) -> None:
+        self.translators, self.limits, self.metrics = translators, limits, Metrics()
         self._sources = sorted({source for source, _ in translators})
-        self._metrics = metrics
-        metrics.queue_tokens.set_function(lambda: self.queue_tokens)
-        self._limits = limits
+        self.metrics.queue_tokens.set_function(lambda: self.queue_tokens)
         workers = max(translator.workers for translator in translators.values())
         # Two batches in parallel gain more than two threads within an operation.
         self._threads = ThreadPoolExecutor(
@@ -170,18 +166,18 @@ class Service:
                 missing[text] = segment
         sizes = [len(segment.source_ids) for segment in missing.values()]
         new = await self._batcher.submit(key, list(missing.values()), sizes)
-        self._metrics.lines.labels("new").inc(len(new))
-        self._metrics.lines.labels("before").inc(len(found))
-        self._metrics.tokens.labels("source").inc(sum(sizes))
+        self.metrics.lines.labels("new").inc(len(new))
+        self.metrics.lines.labels("before").inc(len(found))
+        self.metrics.tokens.labels("source").inc(sum(sizes))
         written = sum(len(best.pieces) + 1 for best, *_ in new)
-        self._metrics.tokens.labels("target").inc(written)
+        self.metrics.tokens.labels("target").inc(written)
         found |= zip(missing, new, strict=True)
 
         def join(line: str, segments: list[Segment]) -> Translation:
             candidates = [found.get(segment.source, []) for segment in segments]
             translation = Translation.from_segments(segments, candidates)
             for kind in suspicions(line, translation):
-                self._metrics.suspect.labels(kind).inc()
+                self.metrics.suspect.labels(kind).inc()
             return translation
 
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
@@ -247,12 +243,12 @@ class Service:
     async def _run(self, work: _Work, items: list[Any]) -> list[Any]:
         loop = asyncio.get_running_loop()
         if work.nbest:
-            self._metrics.batch_sentences.observe(len(items))
+            self.metrics.batch_sentences.observe(len(items))
         done = await loop.run_in_executor(self._threads, self._run_batch, work, items)
         if work.nbest:
             for segment, candidates in zip(items, done, strict=True):
                 self._cache[work, segment.source] = candidates
-            while len(self._cache) > self._limits.cache:
+            while len(self._cache) > self.limits.cache:
                 self._cache.popitem(last=False)
         return done
 

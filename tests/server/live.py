@@ -25,7 +25,7 @@ from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.search import SearchConfig
 from seq2seq.server.app import make_app
-from seq2seq.server.guard import Metrics, listen, make_server
+from seq2seq.server.guard import listen, make_server
 from seq2seq.server.requests import Limits
 from seq2seq.server.service import Service
 
@@ -121,9 +121,8 @@ class FakeTranslator:
 @contextmanager
 def serve_models(translators: Any, limits: Limits | None = None, **options: Any) -> Iterator:
     """Serve translators, by their languages, in a thread."""
-    limits, metrics = limits or Limits(), Metrics()
-    service = Service(translators, limits, metrics)
-    app = make_app(service, limits, metrics, **options)
+    service = Service(translators, limits or Limits())
+    app = make_app(service, **options)
     opened = listen("127.0.0.1", 0)
     server = make_server(app, grace=10)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
