@@ -266,7 +266,7 @@ class App:
         except UserError as error:
             raise invalid(str(error)) from None
         size = sum(len(item) for item in chain(*file.texts) if isinstance(item, str))
-        if size > (limit := self._limits.file_char_limit):
+        if size > (limit := 20 * self._limits.char_limit):  # by default, as about 30 pages have
             raise invalid(
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
             )
