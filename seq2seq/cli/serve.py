@@ -81,20 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access.add_argument(
         "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
     )
-    access.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="answer requests for this host name too; may be repeated",
-    )
-    access.add_argument(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="an origin whose pages may send requests, * for all; may be repeated",
-    )
+    for name, metavar, text in (
+        ("allow-host", "NAME", "answer requests for this host name too"),
+        ("allow-origin", "URL", "an origin whose pages may send requests, * for all"),
+    ):
+        access.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar=metavar,
+            help=f"{text}; may be repeated",
+        )
     access.add_argument("--no-page", action="store_true", help="show no page, only answer programs")
 
 
