@@ -46,6 +46,8 @@ class Served:
 
     port: int
     service: Any = None
+    translator: Any = None
+    """The fake, if there is one."""
 
     @property
     def url(self) -> str:
@@ -141,8 +143,9 @@ def serve_fake(limits: Limits | None = None, **options: Any) -> Iterator:
     """Serve a translator whose pace the test sets."""
     fake: Any = FakeTranslator()
     with serve_models({("en", "de"): fake}, limits, **options) as served:
+        served.translator = fake
         try:
-            yield served, fake
+            yield served
         finally:
             fake.may_go.set()
 

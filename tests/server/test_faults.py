@@ -73,7 +73,7 @@ def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
-    with serve_fake() as (served, _), connect(served) as client:
+    with serve_fake() as served, connect(served) as client:
         length = f"Content-Length: {2**30}" if announced else "Transfer-Encoding: chunked"
         client.sendall(START + f"{length}\r\n\r\n".encode())
         block = b"x" * 2**16 if announced else b"10000\r\n" + b"x" * 2**16 + b"\r\n"
@@ -98,7 +98,7 @@ def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
 
 
 def test_a_body_of_a_byte_a_second_is_given_up() -> None:
-    with serve_fake(Limits(body_seconds=0.5)) as (served, _), connect(served) as client:
+    with serve_fake(Limits(body_seconds=0.5)) as served, connect(served) as client:
         client.sendall(START + b"Content-Length: 99\r\n\r\nq")
         answer = b""
         while b" within 0.5 s" not in answer:
@@ -143,7 +143,7 @@ def test_with_too_many_connections_open_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("seq2seq.server.guard.MAX_CONNECTIONS", 5)
-    with serve_fake() as (served, _):
+    with serve_fake() as served:
         with ExitStack() as idle:
             clients = [idle.enter_context(connect(served)) for _ in range(5)]
 

@@ -25,7 +25,7 @@ def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
 
 
 def test_a_file_is_translated_and_fetched() -> None:
-    with serve_fake() as (served, _):
+    with serve_fake() as served:
         url = upload(served, "../../a.srt", SMALL["srt"].encode()).json["translatedFileUrl"]
         assert url.startswith(f"{served.url}/download_file/")
         assert url.endswith(".srt")
@@ -47,20 +47,20 @@ def test_a_file_is_translated_and_fetched() -> None:
 
 
 def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve_fake(Limits(timeout=1, batch_tokens=2)) as (served, translator):
-        original, may_go = translator.translate_batch, threading.Event()
+    with serve_fake(Limits(timeout=1, batch_tokens=2)) as served:
+        original, may_go = served.translator.translate_batch, threading.Event()
 
         def translate_batch(segments: list[Segment]) -> list:
             assert segments[0].source == "one" or may_go.wait(60)
             return original(segments)
 
-        monkeypatch.setattr(translator, "translate_batch", translate_batch)
+        monkeypatch.setattr(served.translator, "translate_batch", translate_batch)
         answer = upload(served, "a.txt", b"one\ntwo")
         assert answer.status == 503
         assert answer.json["error"].endswith("is kept: send it again")
         may_go.set()
         assert upload(served, "a.txt", b"one\ntwo").status == 200
-        assert translator.calls.count(["one"]) == 1
+        assert served.translator.calls.count(["one"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
 
 
 def test_the_server_translates_html() -> None:
-    with serve_fake() as (served, translator):
+    with serve_fake() as served:
         answer = served.translate(["<p>a <b>b</b></p>", "c\nd"], format="html")
         assert answer.json == {"translatedText": ["<p>A <b>B</b></p>", "C D"]}
-        calls = sorted(line for call in translator.calls for line in call)
+        calls = sorted(line for call in served.translator.calls for line in call)
         assert calls == ["a b", "c d"]
