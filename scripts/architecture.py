@@ -162,29 +162,31 @@ def draw_attention(top: float, bottom: float) -> None:
         end = box(DETAIL + shift, bottom - 36, "project", name, width=70)
         split = end - 16
         arrow((DETAIL + shift, end), (DETAIL + shift, split))
-    above = box(DETAIL, split, "norm", "split_heads")
-    for title, kind, more, section in (
+    column(
+        box(DETAIL, split, "norm", "split_heads"),
         ("attention", "attention", "softmax(Q Kᵀ / √d_k) V, masked", "3.2.1"),
-        ("concatenate_heads", "norm", "", ""),
-        ("w_o", "project", "", ""),
-    ):
-        arrow((DETAIL, above), (DETAIL, above - 14))
-        above = box(DETAIL, above - 14, kind, title, more, section)
-    arrow((DETAIL, above), (DETAIL, above - 18))
+        ("norm", "concatenate_heads"),
+        ("project", "w_o"),
+    )
 
 
 def draw_feed_forward(top: float, bottom: float) -> None:
     """Draw equation 2."""
     frame(DETAIL, top, bottom, "FeedForward", "3.3")
     text(DETAIL, bottom - 10, "x", "small")
-    above = bottom - 22
-    for title, kind, more in (
-        ("inner", "forward", "x W₁ + b₁: (B, T, d_ff)"),
-        ("relu", "norm", ""),
-        ("outer", "forward", "… W₂ + b₂: (B, T, D)"),
-    ):
+    column(
+        bottom - 22,
+        ("forward", "inner", "x W₁ + b₁: (B, T, d_ff)"),
+        ("norm", "relu"),
+        ("forward", "outer", "… W₂ + b₂: (B, T, D)"),
+    )
+
+
+def column(above: float, *boxes: tuple[str, ...]) -> None:
+    """Draw boxes upwards from a height, each with an arrow to it, and one out of the last."""
+    for kind, *words in boxes:
         arrow((DETAIL, above), (DETAIL, above - 14))
-        above = box(DETAIL, above - 14, kind, title, more)
+        above = box(DETAIL, above - 14, kind, *words)
     arrow((DETAIL, above), (DETAIL, above - 18))
 
 

@@ -1,13 +1,14 @@
 """Run one of conf/experiment/results, or Table 3 at a quarter of its widths, and print the outcome.
 
 python scripts/results.py NAME FOLDER [KEY=VALUE...]: FOLDER has the corpora, and further words go
-to `seq2seq train`. Each seed is trained, tuned on its validation set and scored; what is done
-already is kept, so that the same command continues where it stopped. With the name `table3`, the
-rows of Table 3 are trained with two seeds, at a quarter of their widths, and compared with the
-paper's.
+to `seq2seq train`. Each seed is trained, and scored by the search that is best on the validation
+set; what is trained is kept, so that the same command continues where it stopped. With the name
+`table3`, the rows of Table 3 are trained with two seeds, at a quarter of their widths, and compared
+with the paper's.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -15,17 +16,23 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from statistics import mean
 from types import FrameType
 from typing import Any
 
 from scripts.table3 import ROWS
-from seq2seq.model_folder import read_saved_config
+from seq2seq.data.corpus import Split
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.translator import Translator
+from seq2seq.model_folder import load_model
 from seq2seq.run.checkpoint import progress_file
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import read_metrics
+from seq2seq.score import ScoreConfig, bleu
+from seq2seq.search import SearchConfig
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,7 @@ def _multi30k(middle: str = "") -> dict[str, str]:
     return {name: f"multi30k/{name}{middle}" for name in sets}
 
 
-_EVERYDAY = {
-    "tatoeba": "tatoeba-en-de/test",
-    "test_2016_flickr": _multi30k()["test_2016_flickr"],
-}
+_EVERYDAY = {"tatoeba": "tatoeba-en-de/test", "test_2016_flickr": "multi30k/test_2016_flickr"}
 _KFTT = {"tune": "kftt/tune", "test": "kftt/test"}
 RESULTS = {
     "multi30k_published": Result(_multi30k(".lc.norm.tok"), seeds=(1, 2, 3)),
@@ -74,14 +78,14 @@ class Outcome:
     minutes: float
     tokens: float
     machine: str
-    search: str
+    search: str = ""
     scores: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """Of each test set, the scores by name."""
     minutes_to_target: float | None = None
 
 
 def main() -> None:
-    """Train, tune and score every seed, and print the row."""
+    """Train and score every seed, and print the row."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=[*RESULTS, _TABLE_3])
     parser.add_argument("folder", type=Path, help="has the corpora: see scripts/README.md")
@@ -100,10 +104,10 @@ def main() -> None:
         run = words.runs / words.name / f"{words.name}_{seed}"
         train(words.name, run, seed, words.folder, words.overrides)
         outcome = measure(run, result.target_bleu)
+        search = choose_search(run)
+        outcome.search = f"beam {search.beam_size}, alpha {search.alpha:g}"
         for name, (source, reference) in test_files(result, run, words.folder).items():
-            texts = ["-s", str(source), "-r", str(reference)]
-            found = seq2seq("score", "--model", str(run), *texts, "--json")
-            outcome.scores[name] = {score["name"]: score for score in json.loads(found)["scores"]}
+            outcome.scores[name] = score(run, search, source, reference)
         outcomes.append(outcome)
     print(table(words.name, result, outcomes))
 
@@ -122,14 +126,32 @@ def table_3(runs: Path, corpora: Path, overrides: list[str]) -> str:
 
 
 def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) -> None:
-    """Train until the recipe ends it, and tune the model's search on its validation set."""
+    """Train until the recipe ends it."""
     recipe = [f"experiment=results/{name}", f"seed={seed}", f"run_dir={run}", "resume=auto"]
     seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
-    if read_saved_config(find_model(run)).search is None:
-        print(seq2seq("tune", "--model", str(run)), file=sys.stderr)
-    page = RunFolder(run).page
-    if not page.exists() or page.stat().st_mtime_ns < find_model(run).stat().st_mtime_ns:
-        seq2seq("report", str(run))  # with that search
+
+
+def choose_search(run: Path) -> SearchConfig:
+    """Choose the beam size and the length penalty with the best BLEU on the validation set."""
+    config = read_config(run)
+    pairs = list(Split(config.data, "valid").pairs())
+    sources, references = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
+    trained, scoring = load_model(find_model(run)), ScoreConfig(tokenize=config.bleu_tokenizer)
+    scores = []
+    for beam, alpha in itertools.product((4, 8), (0.6, 0.8, 1.0)):
+        search = SearchConfig(beam_size=beam, alpha=alpha)
+        translator = Translator(trained, TranslationOptions(search=search))
+        outputs = [translation.text for translation in translator.translate(sources)]
+        scores.append((bleu(outputs, [references], scoring).value, search))
+    return max(scores, key=itemgetter(0))[1]
+
+
+def score(run: Path, search: SearchConfig, source: Path, reference: Path) -> dict[str, Any]:
+    """Translate and score a test set; return the scores by name."""
+    words = ["--beam", str(search.beam_size), "--alpha", str(search.alpha), "--json"]
+    texts = ["-s", str(source), "-r", str(reference)]
+    printed = seq2seq("score", "--model", str(run), *texts, *words)
+    return {score["name"]: score for score in json.loads(printed)["scores"]}
 
 
 def seq2seq(*words: str, **variables: str) -> str:
@@ -161,27 +183,22 @@ def seq2seq(*words: str, **variables: str) -> str:
 def measure(run: Path, target_bleu: float | None) -> Outcome:
     """Read time, tokens, machine and search of a run that has ended."""
     state = json.loads(progress_file(checkpoints(run)[-1]).read_bytes())
-    tokens, step = 0.0, 0
+    tokens, step, reached = 0.0, 0, []
     for record in read_metrics(RunFolder(run).metrics):
         if "train/target_tokens" in record:
             of_a_step = record["train/source_tokens"] + record["train/target_tokens"]
             tokens += (record["step"] - step) * of_a_step
             step = int(record["step"])
-    finished = RunFolder(run).read_finished()
-    search = read_saved_config(find_model(run)).search
+        # The log rounds BLEU, so that it can't say which validation was the first to reach it.
+        if target_bleu is not None and record.get("valid/bleu", 0.0) >= target_bleu:
+            reached.append(record["step"])
     log = (run / "train.log").read_text()
-    # The log rounds BLEU, so that it can't say which validation was the first to reach it.
-    reached = (
-        re.search(rf"step {record['step']}, ([\d.]+) min: ", log)
-        for record in read_metrics(RunFolder(run).metrics)
-        if target_bleu is not None and record.get("valid/bleu", 0.0) >= target_bleu
-    )
-    found = next(reached, None)
+    found = re.search(rf"step {reached[0]}, ([\d.]+) min: ", log) if reached else None
+    finished = RunFolder(run).read_finished()
     return Outcome(
         minutes=state["progress"]["seconds"] / 60,
         tokens=tokens,
         machine=f"{finished['machine']}, {state['changeable']['threads']} threads",
-        search=f"beam {search.beam_size}, alpha {search.alpha:g}" if search else "",
         minutes_to_target=float(found[1]) if found else None,
     )
 

@@ -11,23 +11,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:5000", help="address of the page")
     parser.add_argument("--text", required=True, help="text to translate")
-    parser.add_argument("--piece", default=2, type=int, help="source piece to point at, from 0")
-    parser.add_argument("--width", default=1180, type=int, help="in pixels")
-    parser.add_argument("--dark", action="store_true", help="as a browser in dark mode shows it")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.png")
     arguments = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
-        page = browser.new_page(
-            viewport={"width": arguments.width, "height": 800},
-            color_scheme="dark" if arguments.dark else "light",
-        )
+        page = browser.new_page(viewport={"width": 1180, "height": 800})
         page.goto(arguments.url)
         page.locator("#source").fill(arguments.text)
         page.keyboard.press("Control+Enter")
         page.locator("#attention summary").click()
         expect(page.locator("#map")).to_be_visible()
-        page.locator("#columns button").nth(arguments.piece).hover()
+        page.locator("#columns button").nth(2).hover()
         page.screenshot(path=arguments.output, full_page=True)
         browser.close()
 

@@ -22,23 +22,20 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from seq2seq.errors import UserError, check_number
+from seq2seq.errors import UserError
 from seq2seq.files import (
     MANIFEST,
     MAX_BYTES,
     Content,
     check_listed_file,
     check_replaceable,
-    manifest_sum,
     parse_json,
     present_name,
     read_listed_file,
-    read_manifest,
     read_regular_file,
     remove_leftovers,
     write_folder,
 )
-from seq2seq.search import MAX_ALPHA
 from seq2seq.settings import Kind, settings_of
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import (
@@ -121,21 +118,6 @@ class _NothingDrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-_MAX_BEAM_SIZE = 100  # a folder must not make a search take gigabytes
-
-
-@dataclass(frozen=True)
-class TunedSearch:
-    """The beam size and the length penalty that scored best on the validation set."""
-
-    beam_size: int
-    alpha: float
-
-    def __post_init__(self) -> None:
-        check_number("beam_size", self.beam_size, at_least=1, at_most=_MAX_BEAM_SIZE)
-        check_number("alpha", self.alpha, at_least=0, at_most=MAX_ALPHA)
-
-
 @dataclass(frozen=True)
 class TrainedModel:
     """A model with its tokenizer and languages."""
@@ -144,7 +126,6 @@ class TrainedModel:
     tokenizer: Tokenizer
     source_language: str
     target_language: str
-    search: TunedSearch | None = None  # the search that was tuned for it, if any
 
     @property
     def target_languages(self) -> list[str]:
@@ -179,7 +160,6 @@ class SavedConfig:
     target_language: str
     model: TransformerConfig
     tokenizer: dict[str, Any] | None = None  # options of the tokenizer, if each side has one
-    search: TunedSearch | None = None
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
@@ -190,27 +170,6 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder."""
     check_model_path(folder)
     write_folder(folder, model_files(trained))
-
-
-def save_search(
-    folder: Path,
-    search: TunedSearch,
-    manifest: str,
-    edit_card: Callable[[bytes], bytes] = lambda card: card,
-) -> None:
-    """Write a model folder again, whole or not at all, with the search that was tuned for it.
-
-    `manifest` is the `manifest_sum` of the folder when it was tuned. `edit_card` returns the new
-    content of the model's card, if it has one.
-    """
-    check_model_path(folder)
-    trained = load_model(folder)
-    if manifest_sum(folder) != manifest:
-        raise UserError(f"{folder}: replaced while it was tuned; tune it again")
-    files = model_files(replace(trained, search=search))
-    if CARD_FILE in read_manifest(folder):  # users edit it, whatever its sum says
-        files[CARD_FILE] = edit_card(read_card(folder))
-    write_folder(folder, files)
 
 
 def read_card(folder: Path) -> bytes:
@@ -251,8 +210,6 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
     }
     if trained.tokenizer.options is not None:
         config["tokenizer"] = trained.tokenizer.options
-    if trained.search is not None:
-        config["search"] = asdict(trained.search)
     return {
         WEIGHTS_FILE: partial(save_tensors, trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
@@ -301,7 +258,7 @@ def read_description(folder: Path) -> TrainedModel:
     except UserError as error:
         raise UserError(f"{folder / _CONFIG}: {error}") from None
     languages = (saved.source_language, saved.target_language)
-    return TrainedModel(model, tokenizer, *languages, saved.search)
+    return TrainedModel(model, tokenizer, *languages)
 
 
 def read_saved_config(folder: Path) -> SavedConfig:

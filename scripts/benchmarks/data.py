@@ -11,40 +11,19 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from seq2seq.batches import EncodedCorpus
+from seq2seq.batches import Batching, EncodedCorpus
 from seq2seq.data.corpus import DataConfig, Split, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.machine.processes import Processes
 from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
-COLLATED_BATCHES = 400
-
-
-@dataclass
-class Stage:
-    """One line of the table."""
-
-    name: str
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    """With the processes that it has started."""
-    pairs: int = 0
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Add the time of a block."""
-        started, used = time.perf_counter(), os.times()
-        yield
-        self.seconds += time.perf_counter() - started
-        self.cpu_seconds += sum(os.times()[:4]) - sum(used[:4])
 
 
 def main() -> None:
@@ -68,15 +47,14 @@ def main() -> None:
         )
         measure(start, arguments.starts, config, folder / "cache")
         measure(start, arguments.starts, config, folder / "cache")
-        measure(collate, 1, folder / "cache")
         for ranks in arguments.ranks:
             measure(order, ranks, folder / "cache")
 
 
 def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
-    """Run `work` in new processes, and print its stages, with their peak memory.
+    """Run `work` in new processes, and print the figures of the one with the most to do.
 
-    It is that of the process with the most, and that of all, memory that is shared counted once.
+    Its memory is the peak of one process, and that of all, what they share counted once.
     The bytes a pair are what all processes need beyond what they had when they were ready.
     """
     context = multiprocessing.get_context("spawn")
@@ -92,7 +70,7 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
     before = sum(shared for _, shared in memory(processes))
     begin.set()
     largest = of_all = 0.0
-    found: list[list[Stage]] = []
+    found: list[tuple[float, float, str, int]] = []
     while len(found) < ranks:
         started = time.perf_counter()
         used = memory(processes)
@@ -106,13 +84,13 @@ def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:
                 raise SystemExit("a process has failed") from None
     for process in processes:
         process.join()
-    for stage in max(found, key=lambda stages: sum(stage.cpu_seconds for stage in stages)):
-        print(
-            f"{stage.name:<26}  {stage.seconds:8.2f}  {stage.cpu_seconds:8.2f}"
-            f"  {stage.pairs / stage.seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
-            f"  {(of_all - before) * 2**20 / stage.pairs:6.1f}",
-            flush=True,
-        )
+    cpu_seconds, seconds, name, pairs = max(found)
+    print(
+        f"{f'{name}, {ranks} ranks':<26}  {seconds:8.2f}  {cpu_seconds:8.2f}"
+        f"  {pairs / seconds:12,.0f}  {largest:8,.0f}  {of_all:8,.0f}"
+        f"  {(of_all - before) * 2**20 / pairs:6.1f}",
+        flush=True,
+    )
 
 
 def run(
@@ -124,20 +102,21 @@ def run(
     results: Any,
     *given: Any,
 ) -> None:
-    """Run `work` as one of several processes of a machine, when all are ready."""
+    """Prepare `work` as one of several processes of a machine, and time it when all are ready."""
     ranking = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20_000 + os.getppid() % 10_000}
     os.environ |= {name: str(value) for name, value in (ranking | address).items()}
     world = Processes.from_environment()
     with world.process_group():
-
-        def wait() -> None:
-            ready.put(rank)
-            begin.wait()
-
-        stages = work(world, wait, *given)
+        name, timed = work(world, *given)
+        ready.put(rank)
+        begin.wait()
+        started, used = time.perf_counter(), os.times()
+        pairs = timed()
+        seconds = time.perf_counter() - started
+        cpu_seconds = sum(os.times()[:4]) - sum(used[:4])  # with the processes that it has started
         world.gather(0)
-        results.put(stages)
+        results.put((cpu_seconds, seconds, name, pairs))
 
 
 def memory(processes: list[Any]) -> list[tuple[float, float]]:
@@ -163,19 +142,12 @@ def make_corpus(arguments: argparse.Namespace, folder: Path) -> DataConfig:
     valid = write(random.sample(pairs, min(VALIDATION_PAIRS, len(pairs))), folder / "valid")
     if arguments.pairs:
         synthetic = (
-            [first + second for first, second in zip(halves(a)[0], halves(b)[1], strict=True)]
+            [x[: len(x) // 2] + y[len(y) // 2 :] for x, y in zip(a, b, strict=True)]
             for a, b in (random.choices(pairs, k=2) for _ in range(arguments.pairs))
         )
         train = write(synthetic, folder / "train")
     tokenizer = TokenizerConfig(vocab_size=arguments.vocab_size)
     return DataConfig(train=train, valid=valid, tokenizer=tokenizer)
-
-
-def halves(pair: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Split both sides in the middle; return the first halves, and the second ones."""
-    middles = [len(side) // 2 for side in pair]
-    firsts = [side[:middle] for side, middle in zip(pair, middles, strict=True)]
-    return firsts, [side[middle:] for side, middle in zip(pair, middles, strict=True)]
 
 
 def write(pairs: Any, path: Path) -> SplitConfig:
@@ -188,51 +160,31 @@ def write(pairs: Any, path: Path) -> SplitConfig:
     return SplitConfig(source=str(source), target=str(target))
 
 
-def start(
-    world: Processes, wait: Callable[[], None], config: DataConfig, cache: Path
-) -> list[Stage]:
+Timed = tuple[str, Callable[[], int]]
+"""The name of a stage, and what it does: it returns the number of pairs."""
+
+
+def start(world: Processes, config: DataConfig, cache: Path) -> Timed:
     """Prepare a corpus, tokenizer included, or find it in the cache."""
-    stage = Stage(f"{'second' if cache.exists() else 'first'} start, {world.size} ranks")
-    wait()
-    with stage.timed():
+
+    def timed() -> int:
         data = world.main_first(lambda: prepare(config, cache, lambda message: None))
-        stage.pairs = data.counts["train"].read
-    return [stage]
+        return data.counts["train"].read
+
+    return "second start" if cache.exists() else "first start", timed
 
 
-def order(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
+def order(world: Processes, cache: Path) -> Timed:
     """Order an epoch in batches of 25,000 tokens."""
-    (batching,) = batchings(cache, 25_000)
-    batching.order_once = world.order_once
-    stage = Stage(f"order, {world.size} ranks", pairs=len(batching.corpus))
-    wait()
-    with stage.timed():
-        batching.epoch(0)
-    return [stage]
-
-
-def collate(world: Processes, wait: Callable[[], None], cache: Path) -> list[Stage]:
-    """Read and pad batches of two sizes."""
-    ordered = [(batching, batching.epoch(0)) for batching in batchings(cache, 4096, 25_000)]
-    wait()
-    stages = []
-    for batching, batches in ordered:
-        some = batches[:COLLATED_BATCHES]
-        stages.append(Stage(f"pad {len(some)} of {batching.source_tokens:,}"))
-        stages[-1].pairs = sum(map(len, some))
-        with stages[-1].timed():
-            for indices in some:
-                batching.collate(indices)
-    return stages
-
-
-def batchings(cache: Path, *tokens: int) -> list[Any]:
-    """Make batches of the cached corpus, of so many tokens on each side."""
-    from seq2seq.batches import Batching
-
     (path,) = cache.glob("*/train.ids")
-    corpus = EncodedCorpus(path)
-    return [Batching(corpus, source_tokens=n, target_tokens=n, seed=1) for n in tokens]
+    batching = Batching(EncodedCorpus(path), source_tokens=25_000, target_tokens=25_000, seed=1)
+    batching.order_once = world.order_once
+
+    def timed() -> int:
+        batching.epoch(0)
+        return len(batching.corpus)
+
+    return "order", timed
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ CTranslate2 runs with several settings, since the best one depends on the machin
 """
 
 import argparse
-import resource
 import statistics
 import tempfile
 import time
@@ -30,17 +29,17 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.interop.export import write_ctranslate2, write_marian
-from seq2seq.machine.resources import choose_device, retain_freed_memory
+from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.folder import find_model
 from seq2seq.score import score_all
-from seq2seq.search import SearchConfig
+from seq2seq.search import SearchConfig, pad
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 
 ALPHA = 0.6
 EXTRA_TOKENS = 50
-HUGGING_FACE_BATCH = 64  # sentences, unless a system has its own
+HUGGING_FACE_BATCH = 64  # sentences
 
 Translate = Callable[[list[str]], list[str]]
 """Sentences -> their translations."""
@@ -51,13 +50,12 @@ class Work:
     """The work of every system."""
 
     model: str
-    marian: str
     ctranslate2: str
-    source: str
-    sentences: int
-    single: int
     beam: int
-    device: str
+    marian: str = ""
+    source: str = ""
+    sentences: int = 0
+    single: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,16 +87,6 @@ KERNELS = tuple(
         System(f"{precision}, plain model", "ours", precision, 2, without=("packed", "step")),
     )
 )
-KERNELS_ON_A_GPU = tuple(
-    row
-    for precision in ("fp32", "bf16")
-    for row in (
-        System(f"ours, {precision}", "ours", precision),
-        System(f"{precision}, without graphs", "ours", precision, without=("graphs",)),
-        System(f"{precision}, without fixed shapes", "ours", precision, without=("static",)),
-        System(f"{precision}, plain model", "ours", precision, without=("static", "step")),
-    )
-)
 HUGGING_FACE = System("Hugging Face, fp32", "hugging_face", "fp32", 1, 2)
 CTRANSLATE2 = tuple(
     System(
@@ -113,37 +101,13 @@ CTRANSLATE2 = tuple(
     for workers, threads in ((2, 1), (1, 2))
     for batch in (32, 64, 128, 256)
 )
-ON_A_GPU = (
-    System("ours, fp32", "ours", "fp32"),
-    System("ours, bf16", "ours", "bf16"),
-    *(
-        System(
-            f"Hugging Face, {precision}, {batch} a batch", "hugging_face", precision, batch=batch
-        )
-        for precision in ("fp32", "bf16")
-        for batch in (64, 256)
-    ),
-    *(
-        System(f"CTranslate2, {precision}, {batch} a batch", "ctranslate2", precision, batch=batch)
-        for precision in ("float16", "bfloat16")
-        for batch in (32, 128, 512)
-    ),
-)
-
-
-PUBLISHED = """
-Published, beam 4: NVIDIA's fairseq translates 7,988 tokens/s with the big model on an A100
-(github.com/NVIDIA/DeepLearningExamples, PyTorch/Translation/Transformer, fp16). CTranslate2
-translates 10,991 with a base model on an A10G, FasterTransformer 8,593, and with another model
-Marian 3,962 and Hugging Face 1,023 (github.com/OpenNMT/CTranslate2, 32 sentences a batch).
-"""
 
 
 def ours(work: Work, system: System, trained: TrainedModel) -> Translate:
     """Make this project's decoder as `seq2seq translate` does."""
     retain_freed_memory()
     options = TranslationOptions(
-        device=work.device,
+        device="cpu",
         precision=system.precision,
         workers=system.workers,
         search=SearchConfig(beam_size=work.beam, alpha=ALPHA),
@@ -165,23 +129,15 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
     from transformers import MarianMTModel
 
     torch.set_num_threads(system.threads)
-    dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
-    model = MarianMTModel.from_pretrained(work.marian).eval().to(work.device, dtype)
-    size = system.batch or HUGGING_FACE_BATCH
-    # Compiled with buffers of a fixed size, which is its fastest way on a GPU.
-    static = {"cache_implementation": "static"} if work.device != "cpu" else {}
-    multiple = 16 if static else 1  # of source lengths, or it compiles for each of them
+    model = MarianMTModel.from_pretrained(work.marian).eval()
 
     def translate(lines: list[str]) -> list[str]:
         sources = [[*ids, END_ID] for ids in trained.tokenizer.encode(lines)]
         order = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
         outputs: list[list[int]] = [[] for _ in lines]
-        for first in range(0, len(order), size):
-            batch = order[first : first + size]
-            width = len(sources[batch[0]])
-            width += -width % multiple
-            padded = [sources[i] + [PADDING_ID] * (width - len(sources[i])) for i in batch]
-            ids = torch.tensor(padded, device=work.device)
+        for first in range(0, len(order), HUGGING_FACE_BATCH):
+            batch = order[first : first + HUGGING_FACE_BATCH]
+            ids = pad([sources[i] for i in batch])
             with torch.inference_mode():
                 rows = model.generate(
                     input_ids=ids,
@@ -189,8 +145,7 @@ def hugging_face(work: Work, system: System, trained: TrainedModel) -> Translate
                     num_beams=work.beam,
                     do_sample=False,
                     length_penalty=ALPHA,
-                    max_length=width + EXTRA_TOKENS,
-                    **static,
+                    max_length=ids.size(1) + EXTRA_TOKENS,
                 )
             for i, row in zip(batch, rows.tolist(), strict=True):
                 outputs[i] = [t for t in row if t not in (PADDING_ID, START_ID, END_ID)]
@@ -203,11 +158,8 @@ def ctranslate2(work: Work, system: System, trained: TrainedModel) -> Translate:
     """CTranslate2's own `Translator`."""
     import ctranslate2 as library
 
-    device, _, index = work.device.partition(":")
     translator = library.Translator(
         work.ctranslate2,
-        device=device,
-        device_index=int(index or 0),
         compute_type=system.precision,
         inter_threads=system.workers,
         intra_threads=system.threads,
@@ -239,13 +191,7 @@ def measure(work: Work, system: System) -> dict[str, Any]:
     trained = load_model(find_model(Path(work.model)))
     lines = list(read_text_lines(work.source))[: work.sentences]
     translate = MAKERS[system.make](work, system, trained)
-    if work.device == "cpu":
-        translate(lines[:32])
-    else:  # for all shapes, compile and record
-        for _ in range(3):
-            translate(lines)
-        for line in lines[: work.single] * 2:
-            translate([line])
+    translate(lines[:32])
     started = time.perf_counter()
     texts = translate(lines)
     seconds = time.perf_counter() - started
@@ -254,15 +200,12 @@ def measure(work: Work, system: System) -> dict[str, Any]:
         started = time.perf_counter()
         translate([line])
         alone.append(1000 * (time.perf_counter() - started))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if work.device != "cpu":
-        peak = torch.cuda.max_memory_allocated(work.device) / 2**20  # of PyTorch alone
     return {
         "sentences": len(lines) / seconds,
         "tokens": sum(len(ids) + 1 for ids in trained.tokenizer.encode(texts)) / seconds,
         "median": statistics.median(alone),
         "slow": sorted(alone)[int(0.95 * len(alone))],
-        "peak": peak,
+        "peak": turns.peak_memory() / 2**20,
         "texts": texts,
     }
 
@@ -276,9 +219,7 @@ def print_table(results: turns.Results[System], beam: int, references: list[str]
     )
     speed = {}
     for system, rounds in results.items():
-        middle = {
-            key: statistics.median(r[key] for r in rounds) for key in rounds[0] if key != "texts"
-        }
+        middle = turns.medians(rounds)
         speeds = [r["sentences"] for r in rounds]
         speed[system] = middle["sentences"]
         bleu = score_all(rounds[0]["texts"], [references])[0].value
@@ -287,19 +228,11 @@ def print_table(results: turns.Results[System], beam: int, references: list[str]
             f" {max(speeds):.0f} | {middle['tokens']:,.0f} | {middle['median']:.0f} |"
             f" {middle['slow']:.0f} | {middle['peak']:,.0f} | {bleu:.2f} |"
         )
-    fastest = max((s for s in speed if s.make == "ours"), key=speed.__getitem__, default=None)
-    for engine in (s for s in speed if s.engine == "ctranslate2"):
-        precision = "float32" if engine.precision == "fp32" else engine.precision
-        alone = [s for s in speed if (s.make, s.precision) == ("ctranslate2", precision)]
-        if alone:
-            best = max(alone, key=speed.__getitem__)
-            print(f"\n{engine.name}: {speed[engine] / speed[best]:.2f} times {best.name}")
-    for kind in sorted({(s.make, s.precision) for s in speed if s.make != "ours"}):
-        best = max((s for s in speed if (s.make, s.precision) == kind), key=speed.__getitem__)
-        if fastest:
-            print(f"\n{fastest.name}: {speed[fastest] / speed[best]:.2f} times {best.name}")
-    if torch.cuda.is_available():
-        print(PUBLISHED)
+    best = {(s.make, s.precision): s for s in sorted(speed, key=speed.__getitem__)}
+    for system in speed:
+        for peer in best.values():
+            if system.make == "ours" != peer.make:
+                print(f"\n{system.name}: {speed[system] / speed[peer]:.2f} times {peer.name}")
 
 
 def main() -> None:
@@ -319,11 +252,8 @@ def main() -> None:
         return
     if not (arguments.model and arguments.source and arguments.reference):
         parser.error("--model, --source and --reference are needed")
-    device = str(choose_device(arguments.device))
-    kernels, table = KERNELS, (*OURS, HUGGING_FACE, *CTRANSLATE2)
-    if device != "cpu":
-        kernels, table = KERNELS_ON_A_GPU, ON_A_GPU
-    systems = turns.select(parser, kernels if arguments.kernels else table, arguments.only)
+    table = KERNELS if arguments.kernels else (*OURS, HUGGING_FACE, *CTRANSLATE2)
+    systems = turns.select(parser, table, arguments.only)
     if find_spec("ctranslate2") is None:
         print("CTranslate2 is not installed: left out\n")
         systems = [s for s in systems if "ctranslate2" not in (s.make, s.engine)]
@@ -344,7 +274,6 @@ def main() -> None:
                 sentences=arguments.sentences,
                 single=min(arguments.single, arguments.sentences),
                 beam=beam,
-                device=device,
             )
             show = partial(print_table, beam=beam, references=references)
             turns.measure_in_turn(__file__, work, systems, arguments.rounds, show)

@@ -8,16 +8,15 @@ have the same number of tokens, so that all programs do the same work.
 
 import argparse
 import json
-import re
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+import turns
 
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -46,16 +45,12 @@ def make_folder(vocabularies: Path, folder: Path) -> None:
 
 def import_once(folder: Path, output: Path) -> None:
     """Import in this process; print seconds, and the peak of its memory in MB."""
-    before = _megabytes("VmRSS")
+    before = turns.peak_memory() // 2**20
     start = time.perf_counter()
     save_model(output, import_marian(folder))
     seconds = time.perf_counter() - start
-    print(f"import: {seconds:.1f} s, peak memory {_megabytes('VmHWM')} MB ({before} before)")
-
-
-def _megabytes(key: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(rf"{key}:\s*(\d+) kB", status)[1]) // 1024
+    peak = turns.peak_memory() // 2**20
+    print(f"import: {seconds:.1f} s, peak memory {peak} MB ({before} before)")
 
 
 def measure(folder: Path, temporary: Path) -> None:
@@ -117,17 +112,14 @@ def main() -> None:
     """Measure the import in a process of its own, then the translation."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--import-to", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    if arguments.import_to:
-        import_once(arguments.folder, arguments.import_to)
-        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "marian"
         make_folder(arguments.folder, folder)
-        own = [sys.executable, __file__, str(folder), "--import-to", str(Path(name) / "model")]
-        subprocess.run(own, check=True)
+        own = get_context("spawn").Process(target=import_once, args=(folder, Path(name, "model")))
+        own.start()
+        own.join()
         measure(folder, Path(name))
 
 

@@ -10,17 +10,15 @@ still meanwhile, and while a batch is made.
 
 import argparse
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from training_systems import Marian
+from training_systems import Marian, peer_loss
 
-from seq2seq.batches import Batch, Batching
 from seq2seq.data.preparation import PreparedData
 from seq2seq.device import Compute
 from seq2seq.machine.processes import Processes
@@ -30,7 +28,7 @@ from seq2seq.machine.resources import (
     keep_few_compiled_matmuls,
     retain_freed_memory,
 )
-from seq2seq.run.config import Config, read_config
+from seq2seq.run.config import read_config
 from seq2seq.run.training import prepare_data
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.tokenizer import END_ID, PADDING_ID
@@ -61,21 +59,32 @@ def main() -> None:
     device = choose_device(config.device)
     compute = Compute(device, choose_precision(config.precision, device))
     torch.manual_seed(config.seed)
-    loop = Loop(Marian(config.model, data.tokenizer.vocab_size).to(device), config, compute)
-    batching = config.training.batching(data.train, seed=config.seed)
+    marian = Marian(config.model, data.tokenizer.vocab_size).to(device).train()
+    adam = torch.optim.Adam(marian.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    batching, training = config.training.batching(data.train, seed=config.seed), config.training
     minutes, due, tokens = 0.0, words.every, 0
-    for batch in batches(batching):
+    for step, indices in enumerate(chain.from_iterable(map(batching.epoch, count())), start=1):
+        batch = batching.collate(indices)
         started = time.perf_counter()
-        loop.update(batch.to(device))
+        adam.param_groups[0]["lr"] = learning_rate(
+            step,
+            d_model=config.model.d_model,
+            warmup_steps=training.warmup_steps,
+            scale=training.learning_rate_scale,
+        )
+        loss = peer_loss(marian, batch.to(device), compute, training.label_smoothing)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
         minutes += (time.perf_counter() - started) / 60
         tokens += int(
             (batch.source != PADDING_ID).sum() + (batch.target_output != PADDING_ID).sum()
         )
         if minutes >= due:
             due += words.every
-            found = loop.validate(data)
+            found = validate(marian, data, compute, config.bleu_tokenizer)
             print(
-                f"{minutes:.1f} min, step {loop.step}, {tokens / minutes / 60:,.0f} tokens/s:"
+                f"{minutes:.1f} min, step {step}, {tokens / minutes / 60:,.0f} tokens/s:"
                 f" BLEU {found:.2f}",
                 flush=True,
             )
@@ -83,72 +92,30 @@ def main() -> None:
                 return
 
 
-def batches(batching: Batching) -> Iterator[Batch]:
-    """Yield the batches of all epochs."""
-    epoch = 0
-    while True:
-        for indices in batching.epoch(epoch):
-            yield batching.collate(indices)
-        epoch += 1
-
-
-class Loop:
-    """A plain training loop, by the schedule and the smoothing of a configuration."""
-
-    def __init__(self, marian: Marian, config: Config, compute: Compute) -> None:
-        self.marian, self.config, self.compute = marian, config, compute
-        self.adam = torch.optim.Adam(
-            marian.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True
-        )
-        self.step = 0
-
-    def update(self, batch: Batch) -> None:
-        """Do one update."""
-        training = self.config.training
-        self.step += 1
-        for group in self.adam.param_groups:
-            group["lr"] = learning_rate(
-                self.step,
-                d_model=self.config.model.d_model,
-                warmup_steps=training.warmup_steps,
-                scale=training.learning_rate_scale,
+@torch.inference_mode()
+def validate(marian: Marian, data: PreparedData, compute: Compute, tokenize: str) -> float:
+    """Translate the validation set greedily, and return its BLEU."""
+    marian.eval()
+    valid = data.valid_sets["valid"]
+    order = np.argsort(valid.corpus.lengths()[0])
+    texts = [""] * len(order)
+    for start in range(0, len(order), _SENTENCES):
+        indices = order[start : start + _SENTENCES]
+        source = torch.from_numpy(valid.corpus.padded(indices)[0]).to(compute.device)
+        with compute.autocast():
+            found: Tensor = marian.model.generate(
+                input_ids=source,
+                attention_mask=source != PADDING_ID,
+                num_beams=1,
+                do_sample=False,
+                max_new_tokens=source.size(1) + 50,
+                eos_token_id=END_ID,
             )
-        self.marian.train()
-        with self.compute.autocast():
-            logits = self.marian(batch.source, batch.target_input)
-            loss = F.cross_entropy(
-                logits.flatten(0, 1),
-                batch.target_output.flatten(),
-                ignore_index=PADDING_ID,
-                label_smoothing=training.label_smoothing,
-            )
-        self.adam.zero_grad()
-        loss.backward()
-        self.adam.step()
-
-    @torch.inference_mode()
-    def validate(self, data: PreparedData) -> float:
-        """Translate the validation set greedily, and return its BLEU."""
-        self.marian.eval()
-        valid = data.valid_sets["valid"]
-        order = np.argsort(valid.corpus.lengths()[0])
-        texts = [""] * len(order)
-        for start in range(0, len(order), _SENTENCES):
-            indices = order[start : start + _SENTENCES]
-            source = torch.from_numpy(valid.corpus.padded(indices)[0]).to(self.compute.device)
-            with self.compute.autocast():
-                found: Tensor = self.marian.model.generate(
-                    input_ids=source,
-                    attention_mask=source != PADDING_ID,
-                    num_beams=1,
-                    do_sample=False,
-                    max_new_tokens=source.size(1) + 50,
-                    eos_token_id=END_ID,
-                )
-            for index, text in zip(indices, data.tokenizer.decode(found.tolist()), strict=True):
-                texts[index] = text
-        references = [pair.target for pair in valid.pairs]
-        return bleu(texts, [references], ScoreConfig(tokenize=self.config.bleu_tokenizer)).value
+        for index, text in zip(indices, data.tokenizer.decode(found.tolist()), strict=True):
+            texts[index] = text
+    marian.train()
+    references = [pair.target for pair in valid.pairs]
+    return bleu(texts, [references], ScoreConfig(tokenize=tokenize)).value
 
 
 if __name__ == "__main__":

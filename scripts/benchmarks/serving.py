@@ -14,83 +14,67 @@ Starlette, with its own queue and threads. Ours keeps no translations (`--cache 
 import argparse
 import asyncio
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import turns
 import uvicorn
+from decoding import MAKERS, System, Work
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.translator import Translator
 from seq2seq.interop.export import write_ctranslate2
 from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.model_folder import load_model
 from seq2seq.run.folder import find_model
-from seq2seq.search import SearchConfig
 from seq2seq.server.guard import listen
 from seq2seq.text import read_text_lines
 
-EXTRA_TOKENS = 50
 WARM_UP = 20
 
-
-@dataclass(frozen=True)
-class System(turns.System):
-    """A server of the table."""
-
-    engine: str = "native"
-
-
 SYSTEMS = (
-    System("ours, engine native, fp32", "ours", "fp32"),
-    System("ours, engine ctranslate2, float32", "ours", "fp32", "ctranslate2"),
-    System("ours, engine ctranslate2, int8", "ours", "int8", "ctranslate2"),
-    System("one at a time, fp32", "one_at_a_time", "fp32"),
-    System("CTranslate2, plain route, float32", "plain_route", "float32"),
-    System("CTranslate2, plain route, int8", "plain_route", "int8"),
+    System("ours, engine native, fp32", "served", "fp32"),
+    System("ours, engine ctranslate2, float32", "served", "fp32", engine="ctranslate2"),
+    System("ours, engine ctranslate2, int8", "served", "int8", engine="ctranslate2"),
+    System("one at a time, fp32", "ours", "fp32", workers=2),
+    System("CTranslate2, plain route, float32", "ctranslate2", "float32", workers=2),
+    System("CTranslate2, plain route, int8", "ctranslate2", "int8", workers=2),
 )
 
 
-def start(system: System, arguments: argparse.Namespace, exported: str) -> subprocess.Popen[str]:
+def start(system: System, work: Work) -> subprocess.Popen[str]:
     """Start a server on a free port; it writes its address to standard error."""
-    if system.make == "ours":
-        command = [sys.executable, "-m", "seq2seq", "serve", "--model", arguments.model]
+    if system.make == "served":
+        command = [sys.executable, "-m", "seq2seq", "serve", "--model", work.model]
         command += ["--port", "0", "--device", "cpu", "--cache", "0"]
-        command += ["--precision", system.precision, "--beam", str(arguments.beam)]
+        command += ["--precision", system.precision, "--beam", str(work.beam)]
         command += ["--engine", system.engine]
     else:
-        words = {
-            "make": system.make,
-            "precision": system.precision,
-            "model": arguments.model,
-            "exported": exported,
-            "beam": arguments.beam,
-            "threads": arguments.threads,
-        }
-        command = [sys.executable, __file__, "--serve", json.dumps(words)]
+        given = json.dumps({"work": asdict(work), "system": asdict(system)})
+        command = [sys.executable, __file__, "--serve", given]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-def serve(words: dict[str, Any]) -> None:
+def serve(work: Work, system: System) -> None:
     """Run one of the other servers."""
     retain_freed_memory()
-    translate = {"one_at_a_time": one_at_a_time, "plain_route": plain_route}[words["make"]](words)
+    translate = MAKERS[system.make](work, system, load_model(find_model(Path(work.model))))
+    # CTranslate2 has a queue and threads of its own.
+    turn = threading.Lock() if system.make == "ours" else nullcontext()
 
     def answer(texts: list[str]) -> JSONResponse:
-        return JSONResponse({"translatedText": translate(texts)})
+        with turn:
+            return JSONResponse({"translatedText": translate(texts)})
 
     async def route(request: Request) -> JSONResponse:
         fields = await request.json()
@@ -103,46 +87,8 @@ def serve(words: dict[str, Any]) -> None:
     uvicorn.Server(config).run(sockets=[opened])
 
 
-def one_at_a_time(words: dict[str, Any]) -> Any:
-    """Make the loop of LibreTranslate around this project's translator."""
-    options = TranslationOptions(device="cpu", search=SearchConfig(beam_size=words["beam"]))
-    translator = Translator.load(words["model"], options)
-    lock = threading.Lock()
-
-    def translate(texts: list[str]) -> list[str]:
-        with lock:
-            return [translator.translate([text])[0].text for text in texts]
-
-    return translate
-
-
-def plain_route(words: dict[str, Any]) -> Any:
-    """Make CTranslate2's translator, which has a queue and threads of its own."""
-    import ctranslate2
-
-    translator = ctranslate2.Translator(
-        words["exported"],
-        device="cpu",
-        inter_threads=words["threads"],
-        intra_threads=1,
-        compute_type=words["precision"],
-    )
-    tokenizer = load_model(find_model(Path(words["model"]))).tokenizer
-    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(list(range(tokenizer.vocab_size))))}
-
-    def translate(texts: list[str]) -> list[str]:
-        pieces = [tokenizer.pieces(source) for source in tokenizer.encode(texts)]
-        found = translator.translate_batch(
-            pieces,
-            beam_size=words["beam"],
-            length_penalty=0.6,
-            max_decoding_length=max(map(len, pieces)) + EXTRA_TOKENS,
-            suppress_sequences=[["<pad>"], ["<s>"]],
-        )
-        outputs = [[ids[piece] for piece in result.hypotheses[0]] for result in found]
-        return tokenizer.decode(outputs)
-
-    return translate
+Round = dict[int, dict[str, float]]
+"""What was measured in a round, for each number of clients."""
 
 
 async def client(port: int, sentences: Iterator[str], seconds: list[float]) -> None:
@@ -182,11 +128,9 @@ async def load(port: int, clients: int, sentences: list[str]) -> dict[str, float
     }
 
 
-def measure(
-    system: System, arguments: argparse.Namespace, exported: str, lines: list[str]
-) -> dict[int, dict[str, float]]:
+def measure(system: System, work: Work, clients: list[int], lines: list[str]) -> Round:
     """Start a server, and measure it with each number of clients."""
-    process = start(system, arguments, exported)
+    process = start(system, work)
     assert process.stderr is not None
     try:
         first = process.stderr.readline()
@@ -199,21 +143,21 @@ def measure(
         # Its log of requests is read, since a full pipe would stop the server.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         asyncio.run(load(port, 2, lines[:WARM_UP]))
-        return {clients: asyncio.run(load(port, clients, lines)) for clients in arguments.clients}
+        return {count: asyncio.run(load(port, count, lines)) for count in clients}
     finally:
         process.kill()
         process.wait()
         process.stderr.close()
 
 
-def print_table(clients: int, results: dict[System, list[dict[int, dict[str, float]]]]) -> None:
+def print_table(clients: int, results: dict[System, list[Round]]) -> None:
     """Print a table: medians of the rounds, and the range of the speed."""
     print(f"\n### {clients} clients\n" if clients > 1 else "\n### 1 client\n")
     print("| server | p50, ms | p95, ms | sentences/s | range |")
     print("|---|---|---|---|---|")
     for system, rounds in results.items():
         found = [of_round[clients] for of_round in rounds]
-        middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
+        middle = turns.medians(found)
         speeds = [one["speed"] for one in found]
         print(
             f"| {system.name} | {middle['p50']:.0f} | {middle['p95']:.0f} |"
@@ -229,25 +173,25 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=500, help="for each number of clients")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=2, help="of the plain route")
     turns.add_round_options(parser)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(json.loads(arguments.serve))
+        serve(*turns.given(arguments.serve, Work, System))
         return
     if not (arguments.model and arguments.source):
         parser.error("--model and --source are needed")
     systems = turns.select(parser, SYSTEMS, arguments.only)
     lines = [line for line in read_text_lines(arguments.source) if line.strip()]
     lines = list(islice(cycle(lines), arguments.requests))
-    results: dict[System, list[dict[int, dict[str, float]]]] = {}
+    results: dict[System, list[Round]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        exported = str(Path(folder, "ctranslate2"))
-        write_ctranslate2(Path(exported), load_model(find_model(Path(arguments.model))))
+        exported = Path(folder, "ctranslate2")
+        write_ctranslate2(exported, load_model(find_model(Path(arguments.model))))
+        work = Work(model=arguments.model, ctranslate2=str(exported), beam=arguments.beam)
         for _ in range(arguments.rounds):
             for system in systems:
-                found = measure(system, arguments, exported, lines)
+                found = measure(system, work, arguments.clients, lines)
                 results.setdefault(system, []).append(found)
     for clients in arguments.clients:
         print_table(clients, results)

@@ -14,13 +14,10 @@ use PyTorch's own label smoothing and Adam. `--kernels` measures the gain of eac
 
 import argparse
 import logging
-import math
-import resource
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,12 +28,11 @@ import turns
 from torch.profiler import ProfilerActivity, profile
 from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 
-from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.batches import encode_ids, new_corpus
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.preparation import TRAIN_FILE, prepare
 from seq2seq.fast.training import FastForms
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.paper.table2 import step_flops
 from seq2seq.tokenizer import TokenizerConfig
 from seq2seq.update import Forms
 
@@ -47,7 +43,6 @@ class System(turns.System):
 
     retains_memory: bool = False
     """Whether freed memory is retained, and oneDNN keeps little compiled code."""
-    compiled: bool = field(default=False, kw_only=True)
 
 
 SYSTEMS = (
@@ -55,28 +50,13 @@ SYSTEMS = (
     System("ours, fp32", "ours", "fp32", True),
     System("torch.nn, fp32", "torch.nn", "fp32"),
     System("torch.nn, bf16", "torch.nn", "bf16"),
-    System("torch.nn, bf16, memory retained", "torch.nn", "bf16", True),
+    System("torch.nn, memory retained, bf16", "torch.nn", "bf16", True),
     System("Marian, fp32", "marian", "fp32"),
     System("Marian, bf16", "marian", "bf16"),
-    System("Marian, bf16, memory retained", "marian", "bf16", True),
+    System("Marian, memory retained, bf16", "marian", "bf16", True),
     System("matmuls alone, bf16", "matmuls", "bf16", True),
     System("matmuls alone, fp32", "matmuls", "fp32", True),
 )
-# Those that compile for long, or matter least, come last: time may run out.
-ON_A_GPU = (
-    System("ours, bf16", "ours", "bf16", True),
-    System("matmuls alone, bf16", "matmuls", "bf16", True),
-    System("torch.nn, bf16", "torch.nn", "bf16", True),
-    System("Marian, bf16", "marian", "bf16", True),
-    System("torch.nn compiled, bf16", "torch.nn", "bf16", True, compiled=True),
-    System("Marian compiled, bf16", "marian", "bf16", True, compiled=True),
-    System("ours, fp32", "ours", "fp32", True),
-    System("matmuls alone, fp32", "matmuls", "fp32", True),
-)
-PUBLISHED = """
-Published: NVIDIA's fairseq trains the big model with 82,059 tokens/s on an A100, and 32,153 on a
-V100 (github.com/NVIDIA/DeepLearningExamples, PyTorch/Translation/Transformer, fp16).
-"""
 # This project without one of its fast forms, and the plain model.
 KERNELS = (
     System("without cheap dropout masks", "ours", "bf16", True, without=("dropout",)),
@@ -105,25 +85,30 @@ def start(work: Work, system: System) -> Iterator[Measured]:
         return ours(work, dtype, Forms())
     if system.make == "matmuls":
         return matmuls(work, dtype)
-    return peer(work, system.make, dtype, compiled=system.compiled)
+    return peer(work, system.make, dtype)
+
+
+def warm_up(work: Work, system: System) -> Iterator[Measured]:
+    """Do the first steps; on a GPU, everything is compiled and recorded then."""
+    steps = start(work, system)
+    for _ in islice(steps, 5 if work.on_gpu else 1):
+        pass
+    return steps
 
 
 def measure(work: Work, system: System) -> dict[str, float]:
-    """Warm up, then measure seconds, tokens and peak memory of steps on other batches."""
-    steps, cuda = start(work, system), work.device.startswith("cuda")
-    for _ in islice(steps, 5 if cuda else 1):  # compiled and recorded, on a GPU
-        pass
-    if cuda:
+    """Measure seconds, tokens and peak memory of steps on other batches than the first."""
+    steps = warm_up(work, system)
+    if work.on_gpu:
         torch.cuda.synchronize(work.device)
     started = time.perf_counter()
     done = list(islice(steps, work.steps))
-    if cuda:
+    peak = turns.peak_memory()
+    if work.on_gpu:
         torch.cuda.synchronize(work.device)
-    seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if cuda:
         peak = torch.cuda.max_memory_allocated(work.device)
-    tokens, rows, waited = (sum(column) for column in zip(*done, strict=True))
+    seconds = time.perf_counter() - started
+    tokens, rows, waited = map(sum, zip(*done, strict=True))
     return {
         "seconds": seconds / work.steps,
         "tokens": tokens / work.steps,
@@ -135,15 +120,13 @@ def measure(work: Work, system: System) -> dict[str, float]:
 
 def print_profile(work: Work, system: System, rows: int) -> None:
     """Print the operations of a step that take most of its time."""
-    steps, on_gpu = start(work, system), work.device.startswith("cuda")
-    for _ in islice(steps, 5 if on_gpu else 1):
-        pass
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    steps = warm_up(work, system)
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if work.on_gpu else [])]
     with profile(activities=kinds) as profiler:
         next(steps)
-        if on_gpu:
+        if work.on_gpu:
             torch.cuda.synchronize(work.device)
-    by = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+    by = "self_cuda_time_total" if work.on_gpu else "self_cpu_time_total"
     print(f"{system.name}\n{profiler.key_averages().table(sort_by=by, row_limit=rows)}", flush=True)
 
 
@@ -168,64 +151,30 @@ def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
 
 def print_table(results: turns.Results[System], work: Work) -> None:
     """Print medians over the rounds, and the range of the speed."""
-    peak = {precision: matmul_peak(work.device, precision) for precision in ("bf16", "fp32")}
-    median = {
-        system: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        for system, rounds in results.items()
-    }
-    alone = {s.precision: measured for s, measured in median.items() if s.make == "matmuls"}
+    median = {system: turns.medians(rounds) for system, rounds in results.items()}
+    alone = {s.precision: found["seconds"] for s, found in median.items() if s.make == "matmuls"}
     print(
-        "| | tokens/s | range | seconds a step | peak GiB | efficiency | utilization | waiting |"
-        " filled up |\n|---|---|---|---|---|---|---|---|---|"
+        "| | tokens/s | range | seconds a step | peak GiB | efficiency | waiting | filled up |\n"
+        "|---|---|---|---|---|---|---|---|"
     )
-    corpus = EncodedCorpus(work.corpus)
-    lengths = [float(side.mean()) for side in corpus.lengths()]
     for system, rounds in results.items():
         measured, seconds = median[system], median[system]["seconds"]
         speeds = sorted(r["tokens"] / r["seconds"] for r in rounds)
-        flops = step_flops(
-            work.config,
-            work.vocab_size,
-            source_tokens=measured["tokens"] * lengths[0] / sum(lengths),
-            target_tokens=measured["tokens"] * lengths[1] / sum(lengths),
-            source_length=lengths[0],
-            target_length=lengths[1],
-        )
         efficiency = ""
         if system.precision in alone:
-            efficiency = f"{alone[system.precision]['seconds'] / seconds:.2f}"
+            efficiency = f"{alone[system.precision] / seconds:.2f}"
         print(
             f"| {system.name} | {measured['tokens'] / seconds:,.0f} |"
             f" {speeds[0]:,.0f} to {speeds[-1]:,.0f} | {seconds:.4f} |"
-            f" {measured['peak'] / 2**30:.1f} | {efficiency} |"
-            f" {flops / seconds / peak[system.precision]:.2f} | {measured['waited']:.1%} |"
+            f" {measured['peak'] / 2**30:.1f} | {efficiency} | {measured['waited']:.1%} |"
             f" {measured['filled']:.1%} |"
         )
     print(
         f"\n{work.size}, vocabulary {work.vocab_size:,}, {work.tokens:,} + {work.tokens:,} tokens a"
         f" step, {len(rounds)} rounds of {work.steps} steps; torch {torch.__version__},"
         f" {work.device}, {torch.get_num_threads()} threads.\nEfficiency: the matmuls' time / the"
-        " step's, in the same precision. Utilization: the matmuls' operations, counted, in the"
-        f" step's time, of the best rate of a large matmul: {peak['bf16'] / 1e12:.2f} TFLOP/s in"
-        f" bf16, {peak['fp32'] / 1e12:.2f} in fp32."
+        " step's, in the same precision."
     )
-    if work.device.startswith("cuda"):
-        print(PUBLISHED)
-
-
-def matmul_peak(device: str, precision: str) -> float:
-    """Measure the best rate of a large matmul, in FLOP/s."""
-    size = 8192 if device.startswith("cuda") else 2048
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    best = math.inf
-    for _ in range(10):
-        started = time.perf_counter()
-        a @ b
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
 
 
 def main() -> None:
@@ -239,16 +188,15 @@ def main() -> None:
     parser.add_argument("--micro-batch-tokens", type=int, help="default: all tokens at once")
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a measurement")
     parser.add_argument("--profile", type=int, metavar="ROWS", help="profile a step instead")
+    parser.add_argument("--device", default="cpu")
     turns.add_round_options(parser)
     turns.add_kernel_options(parser)
     arguments = parser.parse_args()
     if arguments.measure:
         turns.measure_given(arguments.measure, Work, System, measure)
         return
-    kernels, table = KERNELS, SYSTEMS
-    if arguments.device.startswith("cuda"):
-        kernels, table = KERNELS_ON_A_GPU, ON_A_GPU
-    table = (table[0], *kernels) if arguments.kernels else table
+    kernels = KERNELS_ON_A_GPU if arguments.device.startswith("cuda") else KERNELS
+    table = (SYSTEMS[0], *kernels) if arguments.kernels else SYSTEMS
     systems = turns.select(parser, table, arguments.only)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(

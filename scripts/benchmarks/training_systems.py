@@ -53,6 +53,11 @@ class Work:
     device: str
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether the steps are done on a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
     def config(self) -> TransformerConfig:
         """The hyperparameters of the model."""
         return TransformerConfig(**SIZES[self.size])  # type: ignore[arg-type]
@@ -173,9 +178,7 @@ class Marian(nn.Module):
         return logits
 
 
-def peer(
-    work: Work, make: str, dtype: torch.dtype, *, compiled: bool = False
-) -> Iterator[Measured]:
+def peer(work: Work, make: str, dtype: torch.dtype) -> Iterator[Measured]:
     """Do the steps of a plain loop with a peer's model."""
     compute = Compute(torch.device(work.device), dtype)
     model = {"torch.nn": TorchTransformer, "marian": Marian}[make](work.config, work.vocab_size)
@@ -183,28 +186,28 @@ def peer(
     optimizer = torch.optim.Adam(
         model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=compute.on_gpu
     )
-    if compiled:
-        model.compile(dynamic=True)
     batching = work.batching()
-
-    def loss_of(batch: Batch) -> Tensor:
-        with compute.autocast():
-            logits = model(batch.source, batch.target_input)
-            return F.cross_entropy(
-                logits.flatten(0, 1),
-                batch.target_output.flatten(),
-                ignore_index=PADDING_ID,
-                label_smoothing=SMOOTHING,
-            )
-
     for batches in work.batches():
         optimizer.zero_grad()
         for indices in batches:
-            loss = loss_of(batching.collate(indices).to(compute.device)) / len(batches)
+            batch = batching.collate(indices).to(compute.device)
+            loss = peer_loss(model, batch, compute, SMOOTHING) / len(batches)
             loss.backward()  # type: ignore[no-untyped-call]
             loss.item()
         optimizer.step()
         yield unpadded(batching.corpus, batches)
+
+
+def peer_loss(model: nn.Module, batch: Batch, compute: Compute, smoothing: float) -> Tensor:
+    """Compute the loss of a peer's model with PyTorch's own label smoothing."""
+    with compute.autocast():
+        logits = model(batch.source, batch.target_input)
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            batch.target_output.flatten(),
+            ignore_index=PADDING_ID,
+            label_smoothing=smoothing,
+        )
 
 
 def unpadded(corpus: EncodedCorpus, batches: list[Any]) -> Measured:

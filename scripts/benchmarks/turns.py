@@ -7,10 +7,12 @@ starts the benchmark again with `--measure`, in a new process for each measureme
 import argparse
 import json
 import signal
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 
@@ -38,8 +40,7 @@ def add_round_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kernel_options(parser: argparse.ArgumentParser) -> None:
-    """Add --device and --kernels, and --measure, which `measure_given` reads."""
-    parser.add_argument("--device", default="cpu")
+    """Add --kernels, and --measure, which `measure_given` reads."""
     parser.add_argument(
         "--kernels", action="store_true", help="ours, ours without each fast form, the plain model"
     )
@@ -54,6 +55,18 @@ def select(
     if not selected:
         parser.error("--only names no system of this table")
     return selected
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had; getrusage would count its parent's, too."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the median of each number over the rounds."""
+    numbers = [name for name, value in rounds[0].items() if isinstance(value, int | float)]
+    return {name: statistics.median(one[name] for one in rounds) for name in numbers}
 
 
 def measure_in_turn(
@@ -82,9 +95,9 @@ def _stop_early(*_: object) -> None:
 
 def _measure_apart(script: str, work: Any, system: System) -> dict[str, Any] | None:
     """Measure in a new process; return None, and print the reason, if it fails."""
-    given = json.dumps({"work": asdict(work), "system": asdict(system)})
+    words = json.dumps({"work": asdict(work), "system": asdict(system)})
     done = subprocess.run(
-        [sys.executable, script, "--measure", given], capture_output=True, text=True, check=False
+        [sys.executable, script, "--measure", words], capture_output=True, text=True, check=False
     )
     if done.returncode:
         print(f"{system.name}: {(done.stderr.strip() or 'killed').splitlines()[-1]}")
@@ -93,10 +106,15 @@ def _measure_apart(script: str, work: Any, system: System) -> dict[str, Any] | N
     return measured
 
 
+def given(words: str, work: type[W], system: type[S]) -> tuple[W, S]:
+    """Read the work and the system that another process has written."""
+    read = json.loads(words)
+    choices = read["system"] | {"without": tuple(read["system"]["without"])}
+    return work(**read["work"]), system(**choices)
+
+
 def measure_given(
-    given: str, work: type[W], system: type[S], measure: Callable[[W, S], dict[str, Any]]
+    words: str, work: type[W], system: type[S], measure: Callable[[W, S], dict[str, Any]]
 ) -> None:
     """Measure what `--measure` names, and print the result for the process that asked."""
-    words = json.loads(given)
-    choices = {k: tuple(v) if isinstance(v, list) else v for k, v in words["system"].items()}
-    print(json.dumps(measure(work(**words["work"]), system(**choices))))
+    print(json.dumps(measure(*given(words, work, system))))

@@ -16,9 +16,10 @@ from seq2seq.cli.translation_options import (
 from seq2seq.errors import UsageError, UserError
 
 if TYPE_CHECKING:
+    from seq2seq.decoding.translator import Translator
     from seq2seq.model_folder import TrainedModel
     from seq2seq.server.requests import Limits
-    from seq2seq.server.service import Model
+    from seq2seq.server.service import Pair
 
 
 EXAMPLES = """\
@@ -80,20 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access.add_argument(
         "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
     )
-    access.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="answer requests for this host name too; may be repeated",
-    )
-    access.add_argument(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="an origin whose pages may send requests, * for all; may be repeated",
-    )
+    for name, metavar, text in (
+        ("allow-host", "NAME", "answer requests for this host name too"),
+        ("allow-origin", "URL", "an origin whose pages may send requests, * for all"),
+    ):
+        access.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar=metavar,
+            help=f"{text}; may be repeated",
+        )
     access.add_argument("--no-page", action="store_true", help="show no page, only answer programs")
 
 
@@ -109,7 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
         package = (error.name or "").partition(".")[0]
         raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
     from seq2seq.machine.resources import retain_freed_memory
-    from seq2seq.server.guard import Metrics
     from seq2seq.server.service import Service, list_pairs
 
     _check_access(arguments)
@@ -121,8 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not keys:
             raise UserError(f"{arguments.api_key_file}: no key in it: write one per line")
     with listen(arguments.host, arguments.port) as opened:
-        metrics = Metrics()
-        service = Service(_load(arguments), limits, metrics)
+        service = Service(_load(arguments), limits)
         retain_freed_memory()
         address, port, *_ = opened.getsockname()
         local = ip_address(address).is_loopback  # only this machine reaches it
@@ -131,8 +127,6 @@ def run(arguments: argparse.Namespace) -> int:
             hosts = ["*"]
         app = make_app(
             service,
-            limits,
-            metrics,
             keys=keys,
             hosts=hosts,
             origins=arguments.allow_origin,
@@ -140,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         report(
-            f"http://{name}:{port} translates {list_pairs(service.models)}"
+            f"http://{name}:{port} translates {list_pairs(service.translators)}"
             " (LibreTranslate's interface); stop with Ctrl-C"
         )
         if not local and not keys:
@@ -177,19 +171,19 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
 
-def _load(arguments: argparse.Namespace) -> "list[Model]":
+def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
     from seq2seq.decoding.engines import DIFFERENCE
     from seq2seq.decoding.translator import Translator, fastest_translator
     from seq2seq.model_folder import load_model
     from seq2seq.run.folder import find_model
-    from seq2seq.server.service import Model
 
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):
         raise UsageError(
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
-    models = []
+    names: dict[Pair, str] = {}
+    translators: dict[Pair, Translator] = {}
     choose = arguments.engine == "auto"
     if choose:
         arguments.engine = "ctranslate2" if arguments.precision == "int8" else None
@@ -213,10 +207,16 @@ def _load(arguments: argparse.Namespace) -> "list[Model]":
         translator.translate([_FIRST])
         for target in targets:
             into_target = translator.with_target_language(target) if has_several else translator
-            models.append(Model(run, (source, target), into_target))
-    if any(model.translator.options.engine == "ctranslate2" for model in models):
+            if (source, target) in translators:
+                raise UserError(
+                    f"{names[source, target]} and {run} both translate {source} -> {target}:"
+                    " remove one, or say with --languages what they translate"
+                )
+            names[source, target] = run
+            translators[source, target] = into_target
+    if any(translator.options.engine == "ctranslate2" for translator in translators.values()):
         report(DIFFERENCE)
-    return models
+    return translators
 
 
 def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:

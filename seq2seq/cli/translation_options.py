@@ -6,8 +6,7 @@ field keeps its default.
 
 import argparse
 import re
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from seq2seq.errors import UsageError
@@ -55,11 +54,9 @@ def add_beam_options(parser: argparse._ActionsContainer) -> None:
         dest="beam_size",
         type=int,
         metavar="N",
-        help="hypotheses kept at each step; 1 is greedy search (default: as tuned, else 4)",
+        help="hypotheses kept at each step; 1 is greedy search (default 4)",
     )
-    parser.add_argument(
-        "--alpha", type=float, help="exponent of the length penalty (default: as tuned, else 0.6)"
-    )
+    parser.add_argument("--alpha", type=float, help="exponent of the length penalty (default 0.6)")
     parser.add_argument(
         "--glossary",
         metavar="FILE",
@@ -114,18 +111,12 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def translation_options(
-    arguments: argparse.Namespace, runs: Sequence[str] = ()
-) -> "TranslationOptions":
-    """Make the options of a translator from a command line.
-
-    The search that was tuned for the models `runs`, which translate together, is the default.
-    """
-    from seq2seq.decoding.ensemble import saved_search
+def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":
+    """Make the options of a translator from a command line."""
     from seq2seq.decoding.options import SamplingConfig, TranslationOptions
     from seq2seq.search import SearchConfig
 
-    search: SearchConfig | SamplingConfig | None = None
+    search: SearchConfig | SamplingConfig
     try:
         if "sample" in arguments and arguments.sample:
             if arguments.beam_size is not None:
@@ -136,8 +127,7 @@ def translation_options(
                 if getattr(arguments, name) is not None:
                     word = option(name)
                     raise UsageError(f"{word} is for sampling: add --sample, or remove {word}")
-            if values := _given(arguments, SearchConfig):
-                search = replace(saved_search(runs), **values)
+            search = SearchConfig(**_given(arguments, SearchConfig))
         return TranslationOptions(search=search, **_given(arguments, TranslationOptions))
     except UsageError as error:  # names fields, `beam_size=0`
         message = re.sub(r"(?<!\S)([a-z_]+)=", lambda name: option(name[1]) + " ", str(error))
@@ -150,7 +140,7 @@ def load_translator(arguments: argparse.Namespace) -> "Translator":
     from seq2seq.machine.resources import retain_freed_memory
 
     retain_freed_memory()
-    return Translator.load(arguments.model, translation_options(arguments, arguments.model))
+    return Translator.load(arguments.model, translation_options(arguments))
 
 
 def option(field: str) -> str:

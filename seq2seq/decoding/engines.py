@@ -10,11 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from seq2seq.decoding.ensemble import Ensemble
 from seq2seq.decoding.glossary import Glossary, Term, constrained_search
-from seq2seq.decoding.options import SamplingConfig, SweepConfig
+from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
@@ -25,9 +24,7 @@ from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
 from seq2seq.interop.export import ctranslate2_files
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import (
-    NO_TOKEN,
     Hypothesis,
-    Rules,
     SearchConfig,
     beam_search,
     length_penalty,
@@ -37,57 +34,6 @@ from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 from seq2seq.translate import Engine, SearchInput
 from seq2seq.zoo.modern import modern_choices
-
-
-class BeamsByLength(FastBeams):
-    """Keeps, for each sentence, the most probable of the finished hypotheses of each length.
-
-    So one search gives the best output by each alpha of a `SweepConfig`, in their order.
-
-    Which hypotheses are live does not depend on alpha, and of those that finish with the same
-    length every alpha prefers the most probable.
-    """
-
-    config: SweepConfig
-
-    def __init__(self, max_lengths: Tensor, config: SearchConfig, rules: Rules) -> None:
-        super().__init__(max_lengths, config, rules)
-        sentences, longest = len(max_lengths), max(self.limits)
-        # Log-probabilities (B, length) and tokens (B, length, longest), `</s>` not counted.
-        self.scores_by_length = self.live_scores.new_full((sentences, longest + 1), -math.inf)
-        shape = (sentences, longest + 1, longest)
-        self.tokens_by_length = max_lengths.new_full(shape, NO_TOKEN)
-
-    def add_finished(self, scores: Tensor, parents: Tensor) -> None:
-        """Also keep the most probable of the candidates that end."""
-        super().add_finished(scores, parents)
-        size = self.length - 1  # without `</s>`
-        best, index = scores.max(dim=1)  # (B,)
-        rows = torch.arange(len(parents), device=parents.device)
-        self.scores_by_length[:, size] = best
-        self.tokens_by_length[:, size, :size] = self.live_tokens[rows, parents[rows, index], 1:]
-
-    def best_outputs(self) -> tuple[Tensor, Tensor]:
-        """Return the log-probabilities and the tokens of all lengths, the most probable first."""
-        scores, order = self.scores_by_length.sort(dim=1, descending=True)
-        rows = torch.arange(len(order), device=order.device).unsqueeze(1)
-        return scores, self.tokens_by_length[rows, order]
-
-    def results(self) -> list[list[Hypothesis]]:
-        """Return the best output of each sentence by each alpha."""
-        return [
-            list(map(partial(_best, outputs), self.config.alphas)) for outputs in super().results()
-        ]
-
-
-def _best(outputs: list[Hypothesis], alpha: float) -> Hypothesis:
-    """Choose among hypotheses that are scored by their log-probabilities."""
-
-    def score(output: Hypothesis) -> float:
-        return output.score / length_penalty(len(output.token_ids) + 1, alpha)
-
-    best = max(outputs, key=score)
-    return replace(best, score=score(best))
 
 
 class NativeEngine(Engine):
@@ -154,8 +100,7 @@ class NativeEngine(Engine):
                 return constrained_search(step, state, max_lengths, config, terms, words, **rules)
             if self.static is not None:
                 return self.static(step, state, max_lengths, config, **rules)
-            kind = BeamsByLength if isinstance(config, SweepConfig) else FastBeams
-            return beam_search(step, state, max_lengths, config, kind, **rules)
+            return beam_search(step, state, max_lengths, config, FastBeams, **rules)
 
 
 def _terms(each: SearchInput) -> Sequence[Term]:

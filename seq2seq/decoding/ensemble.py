@@ -15,9 +15,9 @@ from torch import Tensor
 from seq2seq.decoder import DecoderCache, IncrementalDecoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.model_folder import TrainedModel, TunedSearch, load_model, read_saved_config
+from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.folder import find_model
-from seq2seq.search import SearchConfig, impossible_error, output_log_probabilities, pad
+from seq2seq.search import impossible_error, output_log_probabilities, pad
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 
@@ -67,21 +67,6 @@ def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
     models = list(map(load_model, folders))
     check_ensemble(models, folders)
     return models
-
-
-def default_search(tuned: Sequence[TunedSearch | None]) -> SearchConfig:
-    """Return the search of models, given what was tuned for each.
-
-    An ensemble is another model than each of its models, so it has the paper's search.
-    """
-    if len(tuned) == 1 and tuned[0] is not None:
-        return SearchConfig(beam_size=tuned[0].beam_size, alpha=tuned[0].alpha)
-    return SearchConfig()
-
-
-def saved_search(runs: Sequence[str | Path]) -> SearchConfig:
-    """Read the search of run or model folders that translate together."""
-    return default_search([read_saved_config(find_model(Path(run))).search for run in runs])
 
 
 def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:

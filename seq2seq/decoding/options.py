@@ -1,9 +1,9 @@
-"""The options of a translator, of sampling, and of a search for several length penalties."""
+"""The options of a translator, and of sampling."""
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seq2seq.errors import UsageError, check_number
@@ -11,21 +11,6 @@ from seq2seq.search import DecodingConfig, SearchConfig
 
 ENGINES = ("native", "ctranslate2")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
-
-
-@dataclass(kw_only=True)
-class SweepConfig(SearchConfig):
-    """The options of one beam search that gives the best output by each of several penalties.
-
-    The outputs are the candidates of a translation, in the order of `alphas`, the exponents of the
-    length penalty; `alpha` becomes the largest of them.
-    """
-
-    alphas: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        self.alpha = max(self.alphas)
-        super().__post_init__()
 
 
 @dataclass(kw_only=True)
@@ -81,9 +66,8 @@ class TranslationOptions:
     source_language: str | None = None
     """The code of the sources' language, such as `de`, by whose abbreviations and ordinals
     sentences are split; by default the model's."""
-    search: SearchConfig | SamplingConfig | None = None
-    """Beam search, or sampling; by default the beam search that was tuned for the model, and the
-    paper's for a model that is not tuned, and for an ensemble."""
+    search: SearchConfig | SamplingConfig = field(default_factory=SearchConfig)
+    """Beam search, or sampling."""
     glossary: Mapping[str, str] | str | Path | None = None
     """Terms of the source and their translations, which the outputs contain; or a file of them, a
     term, a tab and its translation on each line."""
@@ -103,15 +87,15 @@ class TranslationOptions:
             raise UsageError(
                 "precision int8 needs engine ctranslate2: choose that engine, or fp32, bf16 or auto"
             )
-        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig | SweepConfig):
+        if self.engine == "ctranslate2" and isinstance(self.search, SamplingConfig):
             raise UsageError(
-                "engine ctranslate2 can't draw samples that depend on the seed and the line alone,"
-                " nor try several alphas at once: choose the engine native, or beam search"
+                "engine ctranslate2 can't draw samples that depend on the seed and the line alone:"
+                " choose the engine native, or beam search"
             )
         if self.glossary is not None:
             if self.engine == "ctranslate2":
                 raise UsageError("engine ctranslate2 knows no glossary: choose the engine native")
-            if isinstance(self.search, SamplingConfig | SweepConfig):
+            if isinstance(self.search, SamplingConfig):
                 raise UsageError("a glossary needs beam search: remove it, or don't sample")
         language = self.source_language
         if language is not None and not _LANGUAGE_CODE.fullmatch(language):

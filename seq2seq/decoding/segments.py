@@ -70,7 +70,6 @@ def length_limits(
     controls: int,
 ) -> LengthLimits:
     """Compute how long the texts of models that translate together may be."""
-    assert options.search is not None
     added, extra = 1 + controls, options.search.max_extra_tokens
     longest = tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)

@@ -31,7 +31,6 @@ from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import (
     TargetScore,
     check_ensemble,
-    default_search,
     load_models,
     score_targets,
 )
@@ -87,14 +86,13 @@ class Translator:
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         tokens = 4096 if options.engine == "ctranslate2" else 2048
         self.batch_tokens = options.batch_tokens or (tokens if on_cpu else 16_384)
-        self._default_search = default_search([model.search for model in together])
         self.tokenizer = together[0].tokenizer
         self.source_language = options.source_language or together[0].source_language
         self._target_language = together[0].target_language
 
         terms = options.glossary
         self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
-        search = options.search or self._default_search
+        search = options.search
         self.engine: NativeEngine | CTranslate2Engine
         if options.engine == "ctranslate2":
             if len(together) > 1:
@@ -131,7 +129,7 @@ class Translator:
 
     def _choose(self, options: TranslationOptions) -> None:
         """Set the options that need no new copy of the model."""
-        self.search = options.search or self._default_search
+        self.search = options.search
         self.options = replace(options, search=self.search)
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language

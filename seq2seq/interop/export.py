@@ -35,13 +35,14 @@ from seq2seq.zoo.variants import LearnedPositions
 
 def write_marian(folder: Path, trained: TrainedModel) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
-    config, tokenizer = trained.model.config, trained.tokenizer
+    config = trained.model.config
     check_expressible(config, "Marian")
     if config.positions is not Positions.sinusoidal:
         raise UserError(
             f"Marian has sinusoidal positions only: a model with {config.positions.value} positions"
             " can't be exported"
         )
+    vocabularies = _tokenizer_files(trained.tokenizer)
     write_folder(
         folder,
         {
@@ -56,27 +57,23 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
                     "unk_token": CONTROL_PIECES[UNKNOWN_ID],
                     "eos_token": CONTROL_PIECES[END_ID],
                     "pad_token": CONTROL_PIECES[PADDING_ID],
-                    "separate_vocabs": _has_own_target_table(tokenizer),
+                    "separate_vocabs": "target_vocab.json" in vocabularies,
                 }
             ),
-            **_tokenizer_files(tokenizer),
+            **vocabularies,
         },
     )
 
 
-def _has_own_target_table(tokenizer: Tokenizer) -> bool:
-    return isinstance(tokenizer, PairTokenizer) and tokenizer.config.separate_vocabularies
-
-
 def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
+    tables = {"vocab.json": tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))}
     if isinstance(tokenizer, PairTokenizer):
         models = tokenizer.files()
         files = {"source.spm": models[SOURCE_MODEL], "target.spm": models[TARGET_MODEL]}
+        if tokenizer.config.separate_vocabularies:
+            tables["target_vocab.json"] = tokenizer.pieces(list(range(tokenizer.vocab_size)))
     else:
         files = {"source.spm": tokenizer.model_bytes, "target.spm": tokenizer.model_bytes}
-    tables = {"vocab.json": tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))}
-    if _has_own_target_table(tokenizer):
-        tables["target_vocab.json"] = tokenizer.pieces(list(range(tokenizer.vocab_size)))
     for name, pieces in tables.items():
         files[name] = _json({piece: i for i, piece in enumerate(pieces)})
     return files

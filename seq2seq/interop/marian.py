@@ -5,14 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.files import open_regular_file
-from seq2seq.interop.pair_tokenizer import check_pieces
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.zoo.modern import modern_choices
@@ -104,12 +103,9 @@ def check_expressible(config: TransformerConfig, program: str) -> None:
 NO_ROW = -1
 
 
-@dataclass(frozen=True)
-class Table:
-    """A vocabulary in this program's order: the control symbols first."""
-
-    pieces: list[str]
-    rows: list[int]  # of each piece in the other program's matrices; NO_ROW if there is none
+Table: TypeAlias = dict[str, int]
+"""A vocabulary in this program's order, the control symbols first: of each piece, its row in the
+other program's matrices, or NO_ROW."""
 
 
 def make_table(
@@ -128,13 +124,9 @@ def make_table(
             raise UserError(f"{path}: has no {piece}")
     rows = {piece: vocabulary.get(piece, NO_ROW) for piece in CONTROL_PIECES.values()}
     rows[CONTROL_PIECES[START_ID]] = NO_ROW if start_row is None else start_row
-    ordinary = sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__)
-    pieces = [*rows, *ordinary]
-    try:
-        check_pieces(path.name, pieces)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-    return Table(pieces, [*rows.values(), *(vocabulary[piece] for piece in ordinary)])
+    for piece in sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__):
+        rows[piece] = vocabulary[piece]
+    return rows
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ def _make_tokenizer(raw: RawModel, punctuation: Punctuation | None) -> PairToken
     files = {
         SOURCE_MODEL: read_file(raw.folder / "source.spm", MAX_VOCABULARY_BYTES),
         TARGET_MODEL: read_file(raw.folder / "target.spm", MAX_VOCABULARY_BYTES),
-        VOCABULARY: dump_pieces(raw.tables[0].pieces),
-        TARGET_VOCABULARY: dump_pieces(raw.tables[1].pieces),
+        VOCABULARY: dump_pieces(list(raw.tables[0])),
+        TARGET_VOCABULARY: dump_pieces(list(raw.tables[1])),
     }
 
     def make(choice: Punctuation) -> PairTokenizer:
@@ -109,11 +109,11 @@ def _arrange(
 
     Return the parameters by their names here, and the choices of the configuration they need.
     """
-    source, target = tables
-    by_use = {"source": source, "target": target, "output": target}
-    parameters = {
-        _NAMES[use]: _rows(matrix, by_use[use].rows)[:, order] for use, matrix in uses.items()
-    }
+    source_rows, target_rows = (list(table.values()) for table in tables)
+    parameters = {}
+    for use, matrix in uses.items():
+        rows = source_rows if use == "source" else target_rows
+        parameters[_NAMES[use]] = _rows(matrix, rows)[:, order]
     start = parameters[_NAMES["target" if "target" in uses else "source"]][START_ID]
     choices: dict[str, Any] = {
         "shared_embedding": "target" not in uses,
@@ -121,9 +121,9 @@ def _arrange(
         "start": Start.symbol if start.any() else Start.zero,
     }
     # Marian has no piece before the first one, and a row that it lacks must not be chosen.
-    own_start = target.rows[START_ID] in target.rows[START_ID + 1 :] + target.rows[:START_ID]
+    own_start = target_rows.count(target_rows[START_ID]) > 1
     if own_start or (bias is not None and bias.any()):
-        values = torch.zeros(len(target.rows)) if bias is None else _rows(bias[0], target.rows)
+        values = torch.zeros(len(target_rows)) if bias is None else _rows(bias[0], target_rows)
         values[[PADDING_ID, START_ID]] = NEVER
         parameters["output_bias"] = values
         choices["output_bias"] = True

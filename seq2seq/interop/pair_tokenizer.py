@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.files import parse_json
@@ -78,13 +77,12 @@ class PairTokenizer(Tokenizer):
         self.config, self.options = config, asdict(config)
         self.max_source_tokens = config.max_source_tokens
         self._files = {name: files[name] for name in config.files}
-        source, target = (read_processor(files[name]) for name in (SOURCE_MODEL, TARGET_MODEL))
         target_table = TARGET_VOCABULARY if config.separate_vocabularies else VOCABULARY
-        source_pieces, self._pieces = (
-            _read_table(name, files[name]) for name in (VOCABULARY, target_table)
-        )
-        self._source = _Side(source, source_pieces, config.punctuation, languages[0])
-        self._target = _Side(target, self._pieces, config.punctuation, languages[1])
+        source_pieces = _read_table(VOCABULARY, files[VOCABULARY])
+        self._pieces = _read_table(target_table, files[target_table])
+        punctuation = config.punctuation
+        self._source = _Side(files[SOURCE_MODEL], source_pieces, punctuation, languages[0])
+        self._target = _Side(files[TARGET_MODEL], self._pieces, punctuation, languages[1])
         self.source_vocab_size = len(source_pieces)
         self.vocab_size = len(self._pieces)
         self.controls = {
@@ -120,11 +118,11 @@ class PairTokenizer(Tokenizer):
 
     def decode(self, token_ids: list[list[int]]) -> list[str]:
         """Return the translation of each list of ids; see `Tokenizer.decode`."""
-        return [self._target.decode(ids) for ids in token_ids]
+        return list(map(self._target.decode, token_ids))
 
     def source_pieces(self, token_ids: list[int]) -> list[str]:
         """Return the source's piece of each id."""
-        return [self._source.pieces[token_id] for token_id in token_ids]
+        return list(map(self._source.pieces.__getitem__, token_ids))
 
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""
@@ -135,9 +133,9 @@ class _Side:
     """The pieces of one side: its SentencePiece model and its table."""
 
     def __init__(
-        self, processor: Any, pieces: Sequence[str], punctuation: Punctuation, language: str
+        self, model: bytes, pieces: Sequence[str], punctuation: Punctuation, language: str
     ) -> None:
-        self.processor = processor
+        self.processor = read_processor(model)
         self.pieces = pieces
         self.normalize: Callable[[str], str] = str
         if punctuation is Punctuation.moses:
@@ -166,16 +164,9 @@ class _Side:
 
 
 def _read_table(name: str, content: bytes) -> list[str]:
-    pieces = parse_json(Path(name), content)
-    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise ValueError(f"{name} is not a list of pieces")
-    check_pieces(name, pieces)
-    return pieces
-
-
-def check_pieces(name: str, pieces: Sequence[str]) -> None:
-    """Check a table of pieces in the order of their ids."""
-    if list(pieces[: len(CONTROL_PIECES)]) != list(CONTROL_PIECES.values()):
+    """Read and check a table of pieces in the order of their ids."""
+    pieces: list[str] = parse_json(Path(name), content, list[str])
+    if pieces[: len(CONTROL_PIECES)] != list(CONTROL_PIECES.values()):
         raise ValueError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
     if len(pieces) > MAX_PIECES:
         raise ValueError(f"{name} has more than {MAX_PIECES:,} pieces")
@@ -183,6 +174,7 @@ def check_pieces(name: str, pieces: Sequence[str]) -> None:
         raise ValueError(f"{name} has a piece twice")
     if max(map(len, pieces)) > MAX_PIECE:
         raise ValueError(f"{name} has a piece of more than {MAX_PIECE:,} characters")
+    return pieces
 
 
 def dump_pieces(pieces: Sequence[str]) -> bytes:

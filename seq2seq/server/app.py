@@ -5,6 +5,8 @@ import hmac
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -22,7 +24,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
-from seq2seq.decoding.alignment import Alignment
 from seq2seq.documents.document import Document, File, Languages
 from seq2seq.documents.formats import SUFFIXES, read_file
 from seq2seq.documents.html import read_html
@@ -30,20 +31,19 @@ from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from seq2seq.server.batcher import BusyError, TooLargeError
-from seq2seq.server.guard import Guard, Metrics
+from seq2seq.server.guard import Guard
 from seq2seq.server.requests import (
     AttentionFields,
     DetectFields,
     F,
     Fields,
     FileFields,
-    Limits,
     TranslateFields,
     check_texts,
     invalid,
     read_fields,
 )
-from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Model, Service, Source, TranslatedText
+from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Service, Source, max_alternatives
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[Fields]] = {
@@ -60,12 +60,10 @@ R = TypeVar("R")
 class App:
     """The handlers of all routes; a request must give one of the keys, if there are any."""
 
-    def __init__(
-        self, service: Service, limits: Limits, metrics: Metrics, keys: Sequence[str]
-    ) -> None:
-        self._service, self._limits, self._metrics = service, limits, metrics
+    def __init__(self, service: Service, keys: Sequence[str]) -> None:
+        self._service, self._limits, self._metrics = service, service.limits, service.metrics
         self._downloads = Downloads()
-        self._keys = [key.encode() for key in keys]
+        self._keys = list(map(str.encode, keys))
         self.routes = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/translate_file", self.translate_file, methods=["POST"]),
@@ -88,17 +86,18 @@ class App:
         check_texts(texts, self._limits)
         read = read_html if fields.format == "html" else read_lines
         readers = [partial(read, text) for text in texts]
-        work = self._translate(fields, readers, fields.alternatives)
-        done, detected = await self._finish(request, work)
-        answer: dict[str, Any] = {"translatedText": [text.text for text in done]}
-        if fields.source == "auto":
-            answer["detectedLanguage"] = detected
-        if fields.alternatives:
-            answer["alternatives"] = [text.alternatives for text in done]
-        if fields.details:
-            answer["details"] = [text.details for text in done]
-        if any(text.truncated for text in done):
-            answer["truncated"] = [text.truncated for text in done]
+        work = self._translate(fields, readers, fields.alternatives, fields.details)
+        sources = await self._finish(request, work)
+        answer: dict[str, Any] = {}
+        for name, field, asked in (
+            ("translatedText", "text", True),
+            ("detectedLanguage", "detected", fields.source == "auto"),
+            ("alternatives", "alternatives", fields.alternatives),
+            ("details", "details", fields.details),
+            ("truncated", "truncated", any(source.truncated for source in sources)),
+        ):
+            if asked:
+                answer[name] = list(map(attrgetter(field), sources))
         self._metrics.request_seconds.observe(time.monotonic() - start)
         if not isinstance(fields.q, list):
             answer = {name: value[0] for name, value in answer.items()}
@@ -108,10 +107,10 @@ class App:
         """Translate a document."""
         fields = await self._fields(request, FileFields)
         name, content = fields.file
-        work = self._translate(fields, [partial(self._read_file, name, content)], 0)
-        (done,), _ = await self._finish(request, work)
-        assert isinstance(done.text, bytes)
-        name = self._downloads.keep(done.text, PurePath(name).suffix.lower())
+        work = self._translate(fields, [partial(self._read_file, name, content)])
+        (source,) = await self._finish(request, work)
+        assert isinstance(source.text, bytes)
+        name = self._downloads.keep(source.text, PurePath(name).suffix.lower())
         url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
 
@@ -127,11 +126,11 @@ class App:
         """Compute the attention weights for a source and its translation, or a given target."""
         fields = await self._fields(request, AttentionFields)
         check_texts([fields.source + fields.target], self._limits)
-        (source, target), *_ = self._service.models
-        model = self._service.find(
+        (source, target), *_ = self._service.translators
+        translator = self._service.find(
             fields.source_language or source, fields.target_language or target
         )
-        work = self._service.attention(model, fields.source, fields.target or None)
+        work = self._service.attention(translator, fields.source, fields.target or None)
         try:
             maps = await self._finish(request, work)
             return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
@@ -142,26 +141,27 @@ class App:
         """Detect the language of a text."""
         fields = await self._fields(request, DetectFields)
         check_texts([fields.q], self._limits)
-        return JSONResponse([await asyncio.to_thread(self._detected, fields.q)])
+        return JSONResponse([await asyncio.to_thread(self._service.detect, fields.q)])
 
     async def languages(self, request: Request) -> Response:
         """List which languages are translated into which."""
         if request.method == "POST" and "content-type" not in request.headers:
             raise HTTPException(405)  # LibreTranslate's answer; but libretranslatepy sends a form
-        pairs = list(self._service.models)
-        codes = dict.fromkeys([source for source, _ in pairs] + [target for _, target in pairs])
+        pairs = self._service.translators
+        codes = dict.fromkeys(chain(*zip(*pairs, strict=True)))  # the sources first
         return JSONResponse(
             [_language(code) | {"targets": [t for s, t in pairs if s == code]} for code in codes]
         )
 
     async def settings(self, _: Request) -> Response:
         """Give the limits and defaults that a page needs."""
-        source, target = next(iter(self._service.models))
+        translators = self._service.translators
+        source, target = next(iter(translators))
         return JSONResponse(
             {
                 "charLimit": self._limits.char_limit,
                 "frontendTimeout": 400,
-                "maxAlternatives": min(m.max_alternatives for m in self._service.models.values()),
+                "maxAlternatives": min(map(max_alternatives, translators.values())),
                 "apiKeys": bool(self._keys),
                 "keyRequired": bool(self._keys),
                 "suggestions": False,
@@ -198,7 +198,7 @@ class App:
                 content = {encoding: {"schema": shape} for encoding in _ENCODINGS}
                 operation["requestBody"] = {"content": content}
             methods = (route.methods or set()) - {"HEAD"}
-            paths[route.path] = {method.lower(): operation for method in sorted(methods)}
+            paths[route.path] = dict.fromkeys(map(str.lower, sorted(methods)), operation)
         return JSONResponse(
             {
                 "openapi": "3.1.0",
@@ -223,72 +223,54 @@ class App:
         self,
         fields: TranslateFields | FileFields,
         readers: Sequence[Callable[[Languages], Document | File]],
-        alternatives: int,
-    ) -> tuple[list[TranslatedText], list[dict[str, Any]]]:
-        """Translate documents, and detect their languages if asked to.
+        alternatives: int = 0,
+        details: bool = False,
+    ) -> list[Source]:
+        """Translate documents.
 
         They are read and put together in other threads: nobody waits for another client's text.
         """
-        opened = await asyncio.to_thread(lambda: [self._open(fields, read) for read in readers])
-        sources = [source for source, _ in opened]
-        done: dict[int, TranslatedText] = {}
-        for model in dict.fromkeys(source.model for source in sources):
-            its = {i: source for i, source in enumerate(sources) if source.model is model}
-            plans = [source.plan for source in its.values()]
-            alignments: list[list[list[Alignment]]] = [[] for _ in its]
-            if model:
-                alignments = await self._service.translate_plans(model, plans, alternatives)
-            texts = await asyncio.to_thread(list, map(TranslatedText.of, its.values(), alignments))
-            if model and isinstance(fields, TranslateFields) and fields.details:
-                await self._align(model, texts)
-            done |= zip(its, texts, strict=True)
-        return [done[i] for i in range(len(sources))], [its for _, its in opened if its]
-
-    async def _align(self, model: Model, texts: Sequence[TranslatedText]) -> None:
-        """Add to the details, and to their alternatives, which words belong together."""
-        details = [detail for text in texts for detail in text.details]
-        outputs = [(d["source"], output) for d in details for output in (d, *d["alternatives"])]
-        pairs = [(source, output["text"]) for source, output in outputs]
-        links = await self._service.alignments(model, pairs)
-        for (_, output), alignment in zip(outputs, links, strict=True):
-            output["alignments"] = alignment.words
+        sources = await asyncio.to_thread(list, map(partial(self._open, fields), readers))
+        for translator in dict.fromkeys(source.translator for source in sources):
+            if translator:
+                its = [source for source in sources if source.translator is translator]
+                await self._service.translate_sources(translator, its, alternatives, details)
+        await asyncio.to_thread(list, map(Source.join, sources))
+        return sources
 
     def _open(
         self,
         fields: TranslateFields | FileFields,
         read: Callable[[Languages], Document | File],
-    ) -> tuple[Source, dict[str, Any]]:
-        """Read a document; with the source `auto`, also say what language it is in."""
+    ) -> Source:
+        """Read a document; with the source `auto`, also detect its language."""
         # LibreTranslate's `text` has no placeholders: each line is translated as it is.
         placeholders = not isinstance(fields, TranslateFields) or fields.format == "html"
         code, detected = fields.source, {}
         if code == "auto":
             document = read(Languages("", fields.target))
             text = "\n".join(Plan(document.texts, placeholders=placeholders).lines)
-            detected = self._detected(text)
+            detected = self._service.detect(text)
             code = detected["language"]
             # What is in the target language, or has no letters, stays as it is.
             if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
-                return Source(document, Plan([]), None), detected
-        model = self._service.find(code, fields.target)
+                return Source(document, Plan([]), None, detected)
+        translator = self._service.find(code, fields.target)
         document = read(Languages(code, fields.target))
-        return Source(document, Plan(document.texts, placeholders=placeholders), model), detected
+        plan = Plan(document.texts, placeholders=placeholders)
+        return Source(document, plan, translator, detected)
 
     def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
         try:
             file = read_file(name, content, languages)
         except UserError as error:
             raise invalid(str(error)) from None
-        size = sum(len(item) for text in file.texts for item in text if isinstance(item, str))
-        if size > (limit := self._limits.file_char_limit):
+        size = sum(len(item) for item in chain(*file.texts) if isinstance(item, str))
+        if size > (limit := 20 * self._limits.char_limit):  # by default, as about 30 pages have
             raise invalid(
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
             )
         return file
-
-    def _detected(self, text: str) -> dict[str, Any]:
-        language, confidence = self._service.detector.detect(text)
-        return {"confidence": confidence, "language": language}
 
     async def _finish(self, request: Request, work: Coroutine[Any, Any, R]) -> R:
         """Wait for work, but no longer than the limit or than the client does."""
@@ -315,8 +297,6 @@ class App:
 
 def make_app(
     service: Service,
-    limits: Limits,
-    metrics: Metrics,
     *,
     keys: Sequence[str] = (),
     hosts: Collection[str] = ("*",),
@@ -328,7 +308,7 @@ def make_app(
     A request must give one of the keys, if there are any, and one of the hosts, where `*` means
     all. Other pages may send requests from `origins`.
     """
-    routes: list[BaseRoute] = [*App(service, limits, metrics, keys).routes]
+    routes: list[BaseRoute] = [*App(service, keys).routes]
     if page:
         routes += [
             Route("/", lambda _: FileResponse(_PAGE / "index.html")),
@@ -353,7 +333,7 @@ def make_app(
         },
     )
     app.router.redirect_slashes = False
-    return Guard(app, metrics, origins)
+    return Guard(app, service.metrics, origins)
 
 
 def _language(code: str) -> dict[str, Any]:

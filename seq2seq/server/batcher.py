@@ -8,7 +8,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -39,8 +38,6 @@ class _Job(Generic[K, T, R]):
     items: Sequence[T]
     sizes: Sequence[int]
     done: "asyncio.Future[list[R]]"
-    waiting: int
-    """The sum of sizes of the items that have not begun."""
     begun: int = 0
     results: dict[int, R] = field(default_factory=dict)
 
@@ -90,7 +87,7 @@ class Batcher(Generic[K, T, R]):
         if self.waiting + self.running + size > self._queue_size:
             raise BusyError((self.waiting + self.running) / (self._rate * self._workers))
         loop = asyncio.get_running_loop()
-        job = _Job[K, T, R](key, items, sizes, loop.create_future(), size)
+        job = _Job[K, T, R](key, items, sizes, loop.create_future())
         self._jobs.append(job)
         self.waiting += size
         # Requests that came together should share a batch.
@@ -104,7 +101,7 @@ class Batcher(Generic[K, T, R]):
         """Forget the items of a job that have not begun."""
         if job in self._jobs:
             self._jobs.remove(job)
-            self.waiting -= job.waiting
+            self.waiting -= sum(job.sizes[job.begun :])
 
     def _begin(self) -> None:
         """Begin batches while something waits and a worker is idle."""
@@ -113,11 +110,11 @@ class Batcher(Generic[K, T, R]):
             taken = self._take(share)
             self._batches.add(asyncio.get_running_loop().create_task(self._run_batch(taken)))
 
-    def _take(self, share: float) -> dict[_Job[K, T, R], list[int]]:
-        """Take the next batch from the waiting jobs: the indices of the items that each gives."""
+    def _take(self, share: float) -> list[tuple[_Job[K, T, R], int]]:
+        """Take the next batch from the waiting jobs: a job and the index of its item, in turn."""
         key = self._jobs[0].key
-        total = count = longest = 0
-        taken: dict[_Job[K, T, R], list[int]] = {}
+        total = longest = 0
+        taken: list[tuple[_Job[K, T, R], int]] = []
         waiting: list[_Job[K, T, R]] = []
         while self._jobs:
             job = self._jobs.popleft()
@@ -125,16 +122,14 @@ class Batcher(Generic[K, T, R]):
                 waiting.append(job)
                 continue
             size = job.sizes[job.begun]
-            padded = (count + 1) * max(longest, size)
+            padded = (len(taken) + 1) * max(longest, size)
             if taken and (total + size / 2 > share or padded > self._batch_size):
                 self._jobs.appendleft(job)
                 break
-            taken.setdefault(job, []).append(job.begun)
+            taken.append((job, job.begun))
             job.begun += 1
             total += size
-            count += 1
             longest = max(longest, size)
-            job.waiting -= size
             self.waiting -= size
             self.running += size
             if job.begun < len(job.items):
@@ -142,10 +137,10 @@ class Batcher(Generic[K, T, R]):
         self._jobs.extendleft(reversed(waiting))
         return taken
 
-    async def _run_batch(self, taken: dict[_Job[K, T, R], list[int]]) -> None:
+    async def _run_batch(self, taken: list[tuple[_Job[K, T, R], int]]) -> None:
         """Run a batch, begin the next, and hand out the results, or errors, to the jobs."""
         loop = asyncio.get_running_loop()
-        size = sum(job.sizes[i] for job, indices in taken.items() for i in indices)
+        size = sum(job.sizes[i] for job, i in taken)
         start = loop.time()
         outcomes = await self._outcomes(taken)
         seconds = max(loop.time() - start, 1e-6)
@@ -153,27 +148,25 @@ class Batcher(Generic[K, T, R]):
         self.running -= size
         self._batches.discard(asyncio.current_task())
         self._begin()  # before the answers are written: a worker is idle
-        for job, found in outcomes.items():
+        for (job, i), found in zip(taken, outcomes, strict=True):
             if isinstance(found, Exception):
                 self._drop(job)
                 if not job.done.done():
                     job.done.set_exception(found)
                 continue
-            job.results |= zip(taken[job], found, strict=True)
+            job.results[i] = found
             if len(job.results) == len(job.items) and not job.done.done():
                 job.done.set_result([job.results[i] for i in range(len(job.items))])
 
-    async def _outcomes(
-        self, taken: dict[_Job[K, T, R], list[int]]
-    ) -> dict[_Job[K, T, R], list[R] | Exception]:
-        """Return the results of a batch for each of its jobs, or the error that the job causes."""
-        key = next(iter(taken)).key
-        items = [job.items[i] for job, indices in taken.items() for i in indices]
+    async def _outcomes(self, taken: list[tuple[_Job[K, T, R], int]]) -> list[R | Exception]:
+        """Return the result of each item of a batch, or the error that its job causes."""
         try:
-            results = iter(await self._run(key, items))
+            return list(await self._run(taken[0][0].key, [job.items[i] for job, i in taken]))
         except Exception as error:  # of any kind: it belongs to whoever waits for the result
-            if len(taken) == 1:
-                return dict.fromkeys(taken, error)
-            alone = [await self._outcomes({job: indices}) for job, indices in taken.items()]
-            return {job: found for outcome in alone for job, found in outcome.items()}
-        return {job: list(islice(results, len(indices))) for job, indices in taken.items()}
+            jobs = dict.fromkeys(job for job, _ in taken)
+            if len(jobs) == 1:
+                return [error] * len(taken)
+            alone = {}
+            for job in jobs:
+                alone[job] = iter(await self._outcomes([one for one in taken if one[0] is job]))
+            return [next(alone[job]) for job, _ in taken]

@@ -11,6 +11,7 @@ import socket
 import time
 import traceback
 from collections.abc import Collection
+from contextlib import ExitStack
 from typing import Any
 
 import uvicorn
@@ -165,13 +166,8 @@ def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     server = make_server(app, grace=grace)
-
-    def ignore(*_: Any) -> None:
-        """Do nothing: uvicorn has ended by then, and sends itself the signal again."""
-
-    previous = {number: signal.signal(number, ignore) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with ExitStack() as restored:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # uvicorn has ended by then, and sends itself the signal again.
+            restored.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         server.run(sockets=[opened])
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

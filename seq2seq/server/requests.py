@@ -29,7 +29,7 @@ class Limits(Struct, kw_only=True, frozen=True):
     """The limits of a server."""
 
     char_limit: PositiveInt = 5000
-    """Maximum characters of all texts of a request."""
+    """Maximum characters of all texts of a request; of a file, 20 times as many."""
     batch_limit: PositiveInt = 100
     """Maximum texts of a request."""
     queue_tokens: PositiveInt = 100_000
@@ -46,11 +46,6 @@ class Limits(Struct, kw_only=True, frozen=True):
     """Maximum bytes of a request's body."""
     body_seconds: float = 10.0
     """Seconds for a request's body to arrive."""
-
-    @property
-    def file_char_limit(self) -> int:
-        """Maximum characters to translate of a file: as many as about 30 pages have, by default."""
-        return 20 * self.char_limit
 
 
 class Upload(NamedTuple):
@@ -124,10 +119,10 @@ async def read_fields(request: Request, schema: type[F], limits: Limits) -> F:
     A field that is null or empty counts as missing, except for the text.
     """
     values = _parse_form(request.scope["query_string"]) | await _read_values(request, limits)
-    given = {key: value for key, value in values.items() if key == "q" or value != ""}
+    given = {k: v for k, v in values.items() if v is not None and (k == "q" or v != "")}
     try:
         # Not strict: numbers and truth values of a form are texts.
-        return convert({k: v for k, v in given.items() if v is not None}, schema, strict=False)
+        return convert(given, schema, strict=False)
     except ValidationError as error:
         reason = describe(error)
         # The words of `Literal["text", "html"]`, which the error does not name.
@@ -137,17 +132,12 @@ async def read_fields(request: Request, schema: type[F], limits: Limits) -> F:
 
 def check_texts(texts: Sequence[str], limits: Limits) -> None:
     """Check that a request has neither too many texts nor too many characters."""
-    if len(texts) > limits.batch_limit:
-        raise invalid(
-            f"request ({len(texts)}) exceeds batch limit ({limits.batch_limit}), the server's"
-            " --batch-limit"
-        )
-    characters = sum(map(len, texts))
-    if characters > limits.char_limit:
-        raise invalid(
-            f"request ({characters}) exceeds text limit ({limits.char_limit}), the server's"
-            " --char-limit"
-        )
+    for kind, size, limit, option in (
+        ("batch", len(texts), limits.batch_limit, "--batch-limit"),
+        ("text", sum(map(len, texts)), limits.char_limit, "--char-limit"),
+    ):
+        if size > limit:
+            raise invalid(f"request ({size}) exceeds {kind} limit ({limit}), the server's {option}")
 
 
 async def _read_values(request: Request, limits: Limits) -> dict[str, Any]:

@@ -4,10 +4,11 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, count, islice, starmap
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document, File
 from seq2seq.documents.translate import Plan
-from seq2seq.errors import UserError
 from seq2seq.search import SearchConfig
 from seq2seq.server.batcher import Batcher
 from seq2seq.server.guard import Metrics
@@ -41,42 +41,15 @@ so Somali  sq Albanian  sr Serbian  sv Swedish  sw Swahili  ta Tamil  te Telugu 
 tk Turkmen  tl Tagalog  tr Turkish  uk Ukrainian  ur Urdu  uz Uzbek  vi Vietnamese  xh Xhosa
 yi Yiddish  yo Yoruba  zh Chinese  zu Zulu
 """
-LANGUAGE_NAMES = dict(line.split() for line in _NAMES.replace("  ", "\n").split("\n") if line)
+LANGUAGE_NAMES = dict(map(str.split, _NAMES.strip().replace("  ", "\n").split("\n")))
 """English names by ISO 639-1 code."""
 
 
 def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     """Write pairs of source and target language as a user reads them, the first ten of many."""
-    names = [f"{source} -> {target}" for source, target in pairs]
+    names = list(map(" -> ".join, pairs))
     more = f" and {len(names) - _MAX_PAIRS} more" if len(names) > _MAX_PAIRS else ""
     return ", ".join(names[:_MAX_PAIRS]) + more
-
-
-class Detector:
-    """Says which of some languages a text is written in."""
-
-    def __init__(self, codes: Sequence[str]) -> None:
-        self._codes = sorted(set(codes))
-        self._identifier: Any = None
-
-    def detect(self, text: str) -> tuple[str, float]:
-        """Return a language and the confidence in it, 0 to 100.
-
-        A single language to choose from is returned with confidence 0, without a look at the text.
-        """
-        if len(self._codes) == 1:
-            return self._codes[0], 0.0
-        if self._identifier is None:
-            identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-            try:
-                identifier.set_languages(self._codes)
-            except ValueError:
-                raise invalid(
-                    "one of the languages served can't be detected: give the source"
-                ) from None
-            self._identifier = identifier
-        language, confidence = self._identifier.classify(text)
-        return str(language), round(100 * float(confidence), 1)
 
 
 Pair = tuple[str, str]
@@ -86,29 +59,20 @@ MAX_ATTENTION_TOKENS = 256
 """Maximum tokens on each side of a request for attention, whose answer grows with their product."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model that is served."""
-
-    name: str
-    pair: Pair
-    translator: Translator
-
-    @property
-    def max_alternatives(self) -> int:
-        """The maximum number of candidates of a line in addition to the best."""
-        search = self.translator.search
-        return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
+def max_alternatives(translator: Translator) -> int:
+    """Return the maximum number of candidates of a line in addition to the best."""
+    search = translator.search
+    return search.beam_size - 1 if isinstance(search, SearchConfig) else 0
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A key of batches: segments for one model and one number of candidates.
+    """A key of batches: segments for one translator and one number of candidates.
 
     If that is 0, the items are pairs of texts, whose attention or alignments are asked for.
     """
 
-    pair: Pair
+    translator: Translator
     nbest: int
     align: bool = False
 
@@ -120,21 +84,11 @@ class Service:
     models, each its own batches.
     """
 
-    def __init__(self, models: Sequence[Model], limits: Limits, metrics: Metrics) -> None:
-        self.models: dict[Pair, Model] = {}
-        for model in models:
-            if model_before := self.models.get(model.pair):
-                source, target = model.pair
-                raise UserError(
-                    f"{model_before.name} and {model.name} both translate {source} -> {target}:"
-                    " remove one, or say with --languages what they translate"
-                )
-            self.models[model.pair] = model
-        self.detector = Detector([source for source, _ in self.models])
-        self._metrics = metrics
-        metrics.queue_tokens.set_function(lambda: self.queue_tokens)
-        self._limits = limits
-        workers = max(model.translator.workers for model in models)
+    def __init__(self, translators: Mapping[Pair, Translator], limits: Limits) -> None:
+        self.translators, self.limits, self.metrics = translators, limits, Metrics()
+        self._sources = sorted({source for source, _ in translators})
+        self.metrics.queue_tokens.set_function(lambda: self.queue_tokens)
+        workers = max(translator.workers for translator in translators.values())
         # Two batches in parallel gain more than two threads within an operation.
         self._threads = ThreadPoolExecutor(
             workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
@@ -152,130 +106,159 @@ class Service:
         """The number of source tokens queued or being translated."""
         return self._batcher.waiting + self._batcher.running
 
-    def find(self, source: str, target: str) -> Model:
-        """Find the model of a language pair."""
-        pair = (source.lower(), target.lower())
-        for (known_source, known_target), model in self.models.items():
-            if pair == (known_source.lower(), known_target.lower()):
-                return model
-        sources = [source_code.lower() for source_code, _ in self.models]
-        wrong = target if pair[0] in sources else source
+    def find(self, source: str, target: str) -> Translator:
+        """Find the translator of a language pair."""
+        wrong = source
+        for (known_source, known_target), translator in self.translators.items():
+            if known_source.lower() == source.lower():
+                wrong = target
+                if known_target.lower() == target.lower():
+                    return translator
         raise HTTPException(
             400,
-            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.models)}",
+            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.translators)}",
         )
 
+    def detect(self, text: str) -> dict[str, Any]:
+        """Say which source language a text is in, and the confidence in that, 0 to 100.
+
+        A single one is returned with confidence 0, without a look at the text.
+        """
+        if len(self._sources) == 1:
+            return {"confidence": 0.0, "language": self._sources[0]}
+        language, confidence = self._identifier.classify(text)
+        return {"confidence": round(100 * float(confidence), 1), "language": str(language)}
+
+    @cached_property
+    def _identifier(self) -> Any:
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        try:
+            identifier.set_languages(self._sources)
+        except ValueError:
+            raise invalid(
+                "one of the languages served can't be detected: give the source"
+            ) from None
+        return identifier
+
     async def translate(
-        self, model: Model, lines: Sequence[str], alternatives: int
+        self, translator: Translator, lines: Sequence[str], alternatives: int
     ) -> list[Translation]:
         """Translate lines, each with up to `alternatives` further candidates.
 
         They are split and joined in another thread. If the caller is cancelled, what has been
         translated is in the cache.
         """
-        if alternatives > model.max_alternatives:
-            raise invalid(f"alternatives must be at most {model.max_alternatives}")
-        key = _Work(model.pair, 1 + alternatives)
+        if alternatives > (most := max_alternatives(translator)):
+            raise invalid(f"alternatives must be at most {most}")
+        key = _Work(translator, 1 + alternatives)
 
         def split() -> tuple[list[list[Segment]], dict[str, Segment]]:
-            of_lines = model.translator.segments(lines)
+            of_lines = translator.segments(lines)
             return of_lines, {s.source: s for s in chain(*of_lines) if len(s.source_ids) > 1}
 
         segments_of_lines, segments = await asyncio.to_thread(split)
-        found = {text: known for text in segments if (known := self._cached(key, text))}
-        missing = [segment for text, segment in segments.items() if text not in found]
-        sizes = [len(segment.source_ids) for segment in missing]
-        new = await self._batcher.submit(key, missing, sizes)
-        self._metrics.lines.labels("new").inc(len(new))
-        self._metrics.lines.labels("before").inc(len(found))
-        self._metrics.tokens.labels("source").inc(sum(sizes))
+        found, missing = dict[str, list[Candidate]](), dict[str, Segment]()
+        for text, segment in segments.items():
+            if (key, text) in self._cache:
+                self._cache.move_to_end((key, text))
+                found[text] = self._cache[key, text]
+            else:
+                missing[text] = segment
+        sizes = [len(segment.source_ids) for segment in missing.values()]
+        new = await self._batcher.submit(key, list(missing.values()), sizes)
+        self.metrics.lines.labels("new").inc(len(new))
+        self.metrics.lines.labels("before").inc(len(found))
+        self.metrics.tokens.labels("source").inc(sum(sizes))
         written = sum(len(best.pieces) + 1 for best, *_ in new)
-        self._metrics.tokens.labels("target").inc(written)
-        found |= zip((segment.source for segment in missing), new, strict=True)
+        self.metrics.tokens.labels("target").inc(written)
+        found |= zip(missing, new, strict=True)
 
         def join(line: str, segments: list[Segment]) -> Translation:
             candidates = [found.get(segment.source, []) for segment in segments]
             translation = Translation.from_segments(segments, candidates)
             for kind in suspicions(line, translation):
-                self._metrics.suspect.labels(kind).inc()
+                self.metrics.suspect.labels(kind).inc()
             return translation
 
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
-    async def translate_plans(
-        self, model: Model, plans: Sequence[Plan], alternatives: int
-    ) -> list[list[list[Alignment]]]:
-        """Translate what plans ask for; return for each, by rank, the alignments that it needs."""
-        asked = [plan.lines for plan in plans]
-        while any(asked):
-            found = iter(await self.translate(model, list(chain(*asked)), alternatives))
-            asked = [
-                plan.take(list(islice(found, len(lines))))
-                for plan, lines in zip(plans, asked, strict=True)
-            ]
+    async def translate_sources(
+        self,
+        translator: Translator,
+        sources: Sequence["Source"],
+        alternatives: int,
+        details: bool,
+    ) -> None:
+        """Translate what sources ask for, and describe it if that is asked for, too."""
+        asked = {source: source.plan.lines for source in sources}
+        while any(asked.values()):
+            lines = list(chain(*asked.values()))
+            found = iter(await self.translate(translator, lines, alternatives))
+            for source, waiting in asked.items():
+                asked[source] = source.plan.take(list(islice(found, len(waiting))))
         pairs = await asyncio.to_thread(
-            lambda: [[plan.pairs(rank) for rank in range(1 + alternatives)] for plan in plans]
+            lambda: [(s, s.plan.pairs(rank)) for s in sources for rank in range(1 + alternatives)]
         )
-        aligned = iter(await self.alignments(model, list(chain(*chain(*pairs)))))
-        return [[list(islice(aligned, len(its))) for its in ranks] for ranks in pairs]
+        aligned = iter(await self.alignments(translator, list(chain(*(its for _, its in pairs)))))
+        for source, its in pairs:
+            source.alignments.append(list(islice(aligned, len(its))))
+        if details:
+            outputs = list(chain(*await asyncio.to_thread(list, map(Source.describe, sources))))
+            texts = [(line, output["text"]) for line, output in outputs]
+            links = await self.alignments(translator, texts)
+            for (_, output), alignment in zip(outputs, links, strict=True):
+                output["alignments"] = alignment.words
 
-    async def attention(self, model: Model, source: str, target: str | None) -> AttentionMaps:
+    async def attention(
+        self, translator: Translator, source: str, target: str | None
+    ) -> AttentionMaps:
         """Compute the attention between a source and its translation, or a given target."""
         if target is None:
-            (translation,) = await self.translate(model, [source], 0)
+            (translation,) = await self.translate(translator, [source], 0)
             target = translation.text
-        tokenizer = model.translator.tokenizer
+        tokenizer = translator.tokenizer
         encoded = tokenizer.encode([source]) + tokenizer.encode_target([target])
         sizes = [len(ids) + 1 for ids in encoded]
         if max(sizes) > MAX_ATTENTION_TOKENS:
             raise HTTPException(
                 400, f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"
             )
-        work = _Work(model.pair, 0)
+        work = _Work(translator, 0)
         maps: AttentionMaps
         (maps,) = await self._batcher.submit(work, [(source, target)], [sum(sizes)])
         return maps
 
     async def alignments(
-        self, model: Model, pairs: Sequence[tuple[str, str | Translation]]
+        self, translator: Translator, pairs: Sequence[tuple[str, str | Translation]]
     ) -> Sequence[Alignment]:
         """Align texts with their translations."""
-        tokenizer = model.translator.tokenizer
-        sizes = [2 + len(ids) for ids in tokenizer.encode([source for source, _ in pairs])]
-        return await self._batcher.submit(_Work(model.pair, 0, align=True), pairs, sizes)
+        encoded = translator.tokenizer.encode([source for source, _ in pairs])
+        sizes = [2 + len(ids) for ids in encoded]
+        return await self._batcher.submit(_Work(translator, 0, align=True), pairs, sizes)
 
     def close(self) -> None:
         """End the threads, after the batches that run."""
         self._threads.shutdown()
 
-    async def _run(self, key: _Work, items: list[Any]) -> list[Any]:
-        """Run a batch in one of the threads."""
-        translator = self.models[key.pair].translator
+    async def _run(self, work: _Work, items: list[Any]) -> list[Any]:
         loop = asyncio.get_running_loop()
-        if key.align:
-            texts = zip(*items, strict=True)
-            return await loop.run_in_executor(
-                self._threads, lambda: translator.alignments(*map(list, texts))
-            )
-        if key.nbest == 0:
-            return [
-                await loop.run_in_executor(self._threads, translator.attention, *texts)
-                for texts in items
-            ]
-        self._metrics.batch_sentences.observe(len(items))
-        with_nbest = translator.with_nbest(key.nbest)
-        done = await loop.run_in_executor(self._threads, with_nbest.translate_batch, items)
-        for segment, candidates in zip(items, done, strict=True):
-            self._cache[key, segment.source] = candidates
-        while len(self._cache) > self._limits.cache:
-            self._cache.popitem(last=False)
+        if work.nbest:
+            self.metrics.batch_sentences.observe(len(items))
+        done = await loop.run_in_executor(self._threads, self._run_batch, work, items)
+        if work.nbest:
+            for segment, candidates in zip(items, done, strict=True):
+                self._cache[work, segment.source] = candidates
+            while len(self._cache) > self.limits.cache:
+                self._cache.popitem(last=False)
         return done
 
-    def _cached(self, key: _Work, text: str) -> list[Candidate] | None:
-        entry = self._cache.get((key, text))
-        if entry is not None:
-            self._cache.move_to_end((key, text))
-        return entry
+    def _run_batch(self, work: _Work, items: list[Any]) -> list[Any]:
+        """Run a batch, in one of the threads."""
+        if work.align:
+            return work.translator.alignments(*zip(*items, strict=True))
+        if work.nbest == 0:
+            return list(starmap(work.translator.attention, items))
+        return work.translator.with_nbest(work.nbest).translate_batch(items)
 
 
 def suspicions(source: str, translation: Translation) -> list[str]:
@@ -286,61 +269,58 @@ def suspicions(source: str, translation: Translation) -> list[str]:
     return [kind for kind, count in vars(warnings).items() if count and kind not in neutral]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Source:
-    """A text or a file of a request, and what is to be translated of it."""
+    """A text or a file of a request, on the way to its translation."""
 
     document: Document | File
     plan: Plan
-    model: Model | None
+    translator: Translator | None
     """None if it stays as it is."""
+    detected: dict[str, Any] = field(default_factory=dict)
+    """Its language, if that was asked for."""
+    alignments: list[Sequence[Alignment]] = field(default_factory=list)
+    """Those that the plan needs, by rank."""
+    details: list[dict[str, Any]] = field(default_factory=list)
+    """Of each sentence, or of each line if lines are not split."""
+    text: str | bytes = ""
+    alternatives: list[str | bytes] = field(default_factory=list)
 
-
-@dataclass(frozen=True)
-class TranslatedText:
-    """A text's translation, as the interface shows it."""
-
-    text: str | bytes
-    alternatives: list[str | bytes]
-    details: list[dict[str, Any]]
-    truncated: bool = False
-    """Whether the model could not read or write a sentence to its end."""
-
-    @classmethod
-    def of(cls, source: Source, alignments: Sequence[Sequence[Alignment]]) -> "TranslatedText":
-        """Put the translations of a source together.
+    def join(self) -> None:
+        """Put the translation and its alternatives together.
 
         The alternatives are made of the second candidates of all lines, of the third ones, and so
-        on; a line that has fewer gives its last. Equal ones are skipped. For each of these ranks
-        there are the alignments that the plan asks for.
+        on; a line that has fewer gives its last. Equal ones are skipped.
         """
-        document, plan = source.document, source.plan
-        if source.model is None:
-            return cls(document.join([None] * len(document.texts)), [], [])
-        most = max((len(translation.candidates) for translation in plan.translations), default=0)
-        texts = [
-            document.join(plan.place(of_rank, rank))
-            for rank, of_rank in enumerate(alignments[: max(most, 1)])
-        ]
-        text, *alternatives = dict.fromkeys(texts)
-        details = [
-            _details(part, its)
-            for line, translation in zip(plan.lines, plan.translations, strict=True)
-            for _, part, its in (
-                translation.parts if translation.source_segments > 1 else [("", line, translation)]
-            )
-            if its.candidates
-        ]
-        truncated = any(
-            translation.source_truncated
-            or any(best.truncated for best in translation.candidates[:1])
-            for translation in plan.translations
-        )
-        return cls(text, alternatives, details, truncated)
+        if self.translator is None:
+            self.text = self.document.join([None] * len(self.document.texts))
+            return
+        placed = map(self.plan.place, self.alignments, count())
+        self.text, *self.alternatives = dict.fromkeys(self.document.join(its) for its in placed)
+
+    def describe(self) -> list[tuple[str, dict[str, Any]]]:
+        """Make the details; return each output in them, the alternatives too, with its source."""
+        outputs = []
+        for line, translation in zip(self.plan.lines, self.plan.translations, strict=True):
+            whole = ("", line, translation)
+            for _, source, its in translation.parts if translation.source_segments > 1 else [whole]:
+                if its.candidates:
+                    self.details.append(_details(source, its))
+                    outputs.append((source, self.details[-1]))
+                    outputs += [(source, other) for other in self.details[-1]["alternatives"]]
+        return outputs
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the model could not read or write a sentence to its end."""
+        for translation in self.plan.translations:
+            outputs = translation.candidates[:1]
+            if translation.source_truncated or any(best.truncated for best in outputs):
+                return True
+        return False
 
 
 def _details(source: str, translation: Translation) -> dict[str, Any]:
-    """Describe the translation of a sentence, or of a line if lines are not split."""
     best, *alternatives = translation.candidates
     return {
         "source": source,
@@ -350,9 +330,7 @@ def _details(source: str, translation: Translation) -> dict[str, Any]:
         "truncated": best.truncated,
         "unknown": translation.unknown,
         "suspect": suspicions(source, translation),
-        "alternatives": [
-            {"text": candidate.text, "score": candidate.score} for candidate in alternatives
-        ],
+        "alternatives": [{"text": other.text, "score": other.score} for other in alternatives],
     }
 
 

@@ -97,6 +97,12 @@ def greedy(
     return [translation.candidates[0].pieces[:longest] for translation in translations]
 
 
+def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
 MakeFolder = Callable[..., MarianFolder]
 
 

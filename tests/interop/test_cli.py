@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Result
-from tests.interop.conftest import MakeFolder
+from tests.interop.conftest import MakeFolder, edit_json
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -88,11 +88,12 @@ def test_punctuation_is_normalized_where_the_model_does_not_know_it(
     made = make_folder()  # knows „ “ ” ‘ ’ –
     _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "auto")
     assert "punctuation: unknown to the model: ‚ « » —;" in out
-    vocabulary = json.loads((made.path / "vocab.json").read_text())
-    renamed = {
-        f"{piece}{piece}" if piece in "„“”‘’" else piece: i for piece, i in vocabulary.items()
-    }
-    (made.path / "vocab.json").write_text(json.dumps(renamed))
+
+    def rename(vocabulary: dict[str, int]) -> None:
+        for piece in "„“”‘’":
+            vocabulary[piece * 2] = vocabulary.pop(piece)
+
+    edit_json(made.path / "vocab.json", rename)
     _, out, _ = seq2seq("import", made.path, "-o", tmp_path / "moses")
     assert "punctuation: normalized as Moses does" in out
     settings = json.loads((tmp_path / "moses" / "config.json").read_text())

@@ -13,7 +13,7 @@ from seq2seq.interop.marian_import import import_marian
 from seq2seq.model_folder import TrainedModel
 from seq2seq.sizes import Start
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
-from tests.interop.conftest import MakeFolder, MarianFolder, greedy, transformers
+from tests.interop.conftest import MakeFolder, MarianFolder, edit_json, greedy, transformers
 
 # The library's own warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -91,9 +91,8 @@ def test_logits_are_those_of_transformers(make_folder: MakeFolder, kind: dict[st
 def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> None:
     made = make_folder(pieces=("<s>",))
     vocabulary = json.loads((made.path / "vocab.json").read_text())
-    path = made.path / "config.json"
-    config = json.loads(path.read_text()) | {"decoder_start_token_id": vocabulary["<s>"]}
-    path.write_text(json.dumps(config))
+    change = {"decoder_start_token_id": vocabulary["<s>"]}
+    edit_json(made.path / "config.json", lambda config: config.update(change))
     made.model.config.decoder_start_token_id = vocabulary["<s>"]
     exact_positions(made.model)
     trained = import_marian(made.path)

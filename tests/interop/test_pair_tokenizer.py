@@ -36,17 +36,19 @@ class Both(NamedTuple):
     rows: list[int]
 
 
+def tokenizer_files(models: tuple[bytes, bytes], pieces: list[str]) -> dict[str, bytes]:
+    names = ("source.model", "target.model", "vocabulary.json")
+    return dict(zip(names, (*models, dump_pieces(pieces)), strict=True))
+
+
 def both(folder: Path) -> Both:
     vocabulary = json.loads((folder / "vocab.json").read_text())
     size, start_row = len(vocabulary), vocabulary["<pad>"]
     ordered = make_table(folder / "vocab.json", vocabulary, size, start_row)
-    files = {
-        "source.model": (folder / "source.spm").read_bytes(),
-        "target.model": (folder / "target.spm").read_bytes(),
-        "vocabulary.json": dump_pieces(ordered.pieces),
-    }
+    models = (folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()
+    files = tokenizer_files(models, list(ordered))
     ours = PairTokenizer(files, PairConfig(), ("en", "pt"))
-    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), ordered.rows)
+    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), list(ordered.values()))
 
 
 @pytest.fixture(scope="module", params=["made", "en-mg", "tc-big-en-pt"])
@@ -140,13 +142,8 @@ def test_moses_punctuation_is_known_to_a_model_without_typographic_characters(
     spm_models: tuple[bytes, bytes],
 ) -> None:
     pieces = ["<pad>", "<unk>", "<s>", "</s>", '▁"', '"', "'", "▁'", "-", "▁-", "▁", "s", "so", "o"]
-    files = {
-        "source.model": spm_models[0],
-        "target.model": spm_models[1],
-        "vocabulary.json": dump_pieces(pieces),
-    }
     config = PairConfig(punctuation=Punctuation.moses)
-    tokenizer = PairTokenizer(files, config, ("en", "pt"))
+    tokenizer = PairTokenizer(tokenizer_files(spm_models, pieces), config, ("en", "pt"))
     for typed, plain in (("“so”", '"so"'), ("‘so’", "'so'"), ("so – so", "so - so")):
         assert tokenizer.encode([typed]) == tokenizer.encode([plain])
         assert tokenizer.encode_target([typed]) == tokenizer.encode_target([plain])
@@ -167,7 +164,7 @@ CONTROLS = ("<pad>", "<unk>", "<s>", "</s>")
     [
         (pieces_are("<unk>", "<pad>", "<s>", "</s>", "a"), "does not begin with <pad>"),
         (pieces_are(*CONTROLS, "a", "a"), "has a piece twice"),
-        (pieces_are(*CONTROLS, 3), "not a list of pieces"),
+        (pieces_are(*CONTROLS, 3), "Expected `str`, got `int`"),
         (pieces_are(*CONTROLS, "a" * 1001), "more than 1,000 characters"),
         (lambda files: files | {"target.model": b"model"}, "can't be parsed"),
     ],
@@ -175,11 +172,7 @@ CONTROLS = ("<pad>", "<unk>", "<s>", "</s>")
 def test_corrupt_files_are_refused_in_one_line(
     spm_models: tuple[bytes, bytes], damage: Corruption, complaint: str, tmp_path: Path
 ) -> None:
-    files = {
-        "source.model": spm_models[0],
-        "target.model": spm_models[1],
-        "vocabulary.json": dump_pieces([*CONTROLS, "a"]),
-    }
+    files = tokenizer_files(spm_models, [*CONTROLS, "a"])
     PairTokenizer(files, PairConfig(), ("", ""))
     with pytest.raises(UserError, match=complaint) as error, tokenizer_errors(tmp_path):
         PairTokenizer(damage(files), PairConfig(), ("", ""))

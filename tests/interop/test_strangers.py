@@ -1,6 +1,5 @@
 """Folders of Hugging Face's that can't be imported: each is refused in one line, and says why."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
-from tests.interop.conftest import MakeFolder
+from tests.interop.conftest import MakeFolder, edit_json
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -22,20 +21,11 @@ Change = Callable[[Path], object]
 
 
 def config(**changes: Any) -> Change:
-    def change(folder: Path) -> None:
-        saved = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(saved | changes))
-
-    return change
+    return lambda folder: edit_json(folder / "config.json", lambda saved: saved.update(changes))
 
 
 def vocabulary(edit: Callable[[dict[str, Any]], object]) -> Change:
-    def change(folder: Path) -> None:
-        saved = json.loads((folder / "vocab.json").read_text())
-        edit(saved)
-        (folder / "vocab.json").write_text(json.dumps(saved))
-
-    return change
+    return lambda folder: edit_json(folder / "vocab.json", edit)
 
 
 def weights(edit: Callable[[dict[str, torch.Tensor]], object]) -> Change:

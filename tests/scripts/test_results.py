@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +19,10 @@ CHECKOUT = Path(__file__).parents[2]
 SCRIPT = CHECKOUT / "scripts" / "results.py"
 NAME = "everyday_captions_en_de"
 RECIPES = {path.stem for path in (CHECKOUT / "conf" / "experiment" / "results").glob("*.yaml")}
-SMALL = [*TINY_MODEL, "data.tokenizer.vocab_size=80"]
-SMALL += ["training.max_steps=4", "training.checkpoint_steps=2"]
-SMALL += ["training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4"]
-SMALL += ["training.micro_batch_tokens=100", "training.checkpoint_minutes=null", "device=cpu"]
-SMALL += ["precision=fp32"]
+SMALL = [*TINY_MODEL, "data.tokenizer.vocab_size=80", "device=cpu", "precision=fp32"]
+SMALL += ["training.max_steps=4", "training.checkpoint_steps=2", "training.warmup_steps=4"]
+SMALL += ["training.source_tokens=100", "training.target_tokens=100"]
+SMALL += ["training.micro_batch_tokens=100", "training.checkpoint_minutes=null"]
 SMALL += ["search.max_extra_tokens=3", "training.count_longer_side=true"]
 
 
@@ -41,43 +42,29 @@ def corpora(tmp_path: Path, sentences: list[str]) -> Path:
 
 
 @pytest.fixture
-def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+def results() -> dict[str, Any]:
     """What the script defines."""
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     return runpy.run_path(str(SCRIPT))
 
 
-@pytest.fixture
-def run(
-    results: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> Callable[..., Result]:
-    """Run the script in this process; the commands that it starts have their own."""
-
-    def run_script(*words: str | Path) -> Result:
-        arguments = [*words, "--runs", tmp_path / "runs", f"cache={tmp_path / 'cache'}"]
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
-        capfd.readouterr()
-        code = 0
-        try:
-            results["main"]()
-        except SystemExit as left:
-            code = int(left.code or 0)
-        return Result(code, *capfd.readouterr())
-
-    return run_script
+def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    options = ["--runs", folder / "runs", f"cache={folder / 'cache'}"]
+    return subprocess.run(
+        [sys.executable, SCRIPT, *words, *options],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_result_goes_from_text_to_its_row_and_is_kept(
-    corpora: Path, tmp_path: Path, run: Callable[..., Result], seq2seq: Callable[..., Result]
+    corpora: Path, tmp_path: Path, seq2seq: Callable[..., Result]
 ) -> None:
     words = [NAME, corpora, *SMALL]
     (corpora / "tatoeba-en-de" / "test.en.gz").unlink()  # a test set fewer to translate
-    done = run(*words)
-    assert done.code == 0, done.err
-    head, _, row, _, machine, *signatures = done.out.splitlines()
+    done = run(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    head, _, row, _, machine, *signatures = done.stdout.splitlines()
     cells = dict(zip(head.strip("| ").split(" | "), row.strip("| ").split(" | "), strict=True))
     assert (cells["test set"], cells["seeds"]) == ("test_2016_flickr", "1")
     assert machine.startswith("Machine: ")
@@ -90,14 +77,14 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
         assert cells[score["name"]] == f"{score['value']:.2f}"
         assert signature == f"- {score['name']}: `{score['signature']}`"
     before, page = ((folder / file).read_bytes() for file in ("metrics.jsonl", "report.html"))
-    again = run(*words)
-    assert again.out == done.out
-    assert "nothing to do" in again.err
+    again = run(tmp_path, *words)
+    assert again.stdout == done.stdout
+    assert "nothing to do" in again.stderr
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert (folder / "report.html").read_bytes() == page
-    refused = run(*words, "seed=2")
-    assert refused.code == 2
-    assert "seed=2: set by this script" in refused.err
+    refused = run(tmp_path, *words, "seed=2")
+    assert refused.returncode == 2
+    assert "seed=2: set by this script" in refused.stderr
 
 
 def test_every_recipe_has_its_row(results: dict[str, Any]) -> None:

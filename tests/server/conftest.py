@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import TrainedModel, new_transformer, save_model
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from tests.models import perturb
-from tests.server.live import Served, serve_in_process
+from tests.server.live import Served, serve_models
 
 
 @pytest.fixture(scope="session")
@@ -28,5 +30,6 @@ def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def server(folder: Path) -> Iterator[Served]:
     """A server of the model, with the default options."""
-    with serve_in_process(folder) as served:
+    options = TranslationOptions(device="cpu", workers=1, sentences=True)
+    with serve_models({("en", "de"): Translator.load(folder, options)}) as served:
         yield served

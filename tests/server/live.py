@@ -21,15 +21,13 @@ import uvicorn
 
 from seq2seq.cli.main import main
 from seq2seq.decoding.alignment import Alignment
-from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.decoding.translator import Translator
 from seq2seq.search import SearchConfig
 from seq2seq.server.app import make_app
-from seq2seq.server.guard import Metrics, listen, make_server
+from seq2seq.server.guard import listen, make_server
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Model, Service
+from seq2seq.server.service import Service
 
 
 class Answer(NamedTuple):
@@ -48,6 +46,8 @@ class Served:
 
     port: int
     service: Any = None
+    translator: Any = None
+    """The fake, if there is one."""
 
     @property
     def url(self) -> str:
@@ -121,11 +121,10 @@ class FakeTranslator:
 
 
 @contextmanager
-def serve_models(models: list[Model], limits: Limits | None = None, **options: Any) -> Iterator:
-    """Serve models in a thread."""
-    limits, metrics = limits or Limits(), Metrics()
-    service = Service(models, limits, metrics)
-    app = make_app(service, limits, metrics, **options)
+def serve_models(translators: Any, limits: Limits | None = None, **options: Any) -> Iterator:
+    """Serve translators, by their languages, in a thread."""
+    service = Service(translators, limits or Limits())
+    app = make_app(service, **options)
     opened = listen("127.0.0.1", 0)
     server = make_server(app, grace=10)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
@@ -140,22 +139,13 @@ def serve_models(models: list[Model], limits: Limits | None = None, **options: A
 
 
 @contextmanager
-def serve_in_process(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator:
-    """Serve a model folder in a thread."""
-    translator = Translator.load(
-        folder, TranslationOptions(device="cpu", workers=1, sentences=True)
-    )
-    with serve_models([Model("model", ("en", "de"), translator)], limits, **options) as served:
-        yield served
-
-
-@contextmanager
 def serve_fake(limits: Limits | None = None, **options: Any) -> Iterator:
     """Serve a translator whose pace the test sets."""
     fake: Any = FakeTranslator()
-    with serve_models([Model("fake", ("en", "de"), fake)], limits, **options) as served:
+    with serve_models({("en", "de"): fake}, limits, **options) as served:
+        served.translator = fake
         try:
-            yield served, fake
+            yield served
         finally:
             fake.may_go.set()
 

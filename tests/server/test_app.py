@@ -21,7 +21,6 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Model
 from tests.server.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 
 FORM = "application/x-www-form-urlencoded"
@@ -42,9 +41,9 @@ def translate(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 
 @pytest.fixture
-def fake() -> Iterator[tuple[Served, Any]]:
-    with serve_fake(Limits(timeout=30)) as found:
-        yield found
+def served() -> Iterator[Served]:
+    with serve_fake(Limits(timeout=30)) as served:
+        yield served
 
 
 def multipart(*fields: tuple[str, str], file: tuple[str, bytes] | None = None) -> tuple[bytes, str]:
@@ -117,8 +116,7 @@ def test_details_tell_scores_and_what_looks_wrong(server: Served, translate: Cal
         assert {j for _, j in output["alignments"]} <= set(range(len(output["text"].split())))
 
 
-def test_an_answer_says_what_is_cut_off(fake: tuple[Served, Any]) -> None:
-    served, _ = fake
+def test_an_answer_says_what_is_cut_off(served: Served) -> None:
     assert served.translate("endless").json == {"translatedText": "ENDLESS", "truncated": True}
     assert served.translate(["a", "endless"]).json["truncated"] == [False, True]
     assert served.translate(["a"]).json == {"translatedText": ["A"]}
@@ -137,9 +135,10 @@ def test_fifty_clients_get_what_the_command_writes(
     translator = Translator.load(
         folder, TranslationOptions(device="cpu", workers=2, sentences=True)
     )
-    model = Model("model", ("en", "de"), translator)
     with (
-        serve_models([model], Limits(cache=0, batch_tokens=200, batch_limit=1)) as served,
+        serve_models(
+            {("en", "de"): translator}, Limits(cache=0, batch_tokens=200, batch_limit=1)
+        ) as served,
         ThreadPoolExecutor(50) as clients,
     ):
         found = clients.map(lambda lines: served.translate("\n".join(lines)).json, requests)
@@ -184,8 +183,7 @@ def test_routes_are_those_of_libretranslates_own_tests(server: Served) -> None:
 def test_several_models_are_served_by_their_languages() -> None:
     makers: list[Any] = [FakeTranslator(), FakeTranslator(), FakeTranslator()]
     pairs = [("en", "de"), ("fr", "de"), ("de", "en")]
-    models = [Model(str(pair), pair, fake) for pair, fake in zip(pairs, makers, strict=True)]
-    with serve_models(models) as served:
+    with serve_models(dict(zip(pairs, makers, strict=True))) as served:
         german = "Der Hund läuft durch den Schnee und die Kinder lachen."
         assert served.translate(german, source="auto", target="en").json == {
             "translatedText": german.upper(),
@@ -234,8 +232,7 @@ def test_the_interface_is_described(server: Served) -> None:
     assert schema["properties"]["format"]["enum"] == ["html", "text"]
 
 
-def test_metrics_count_and_show_nothing_of_the_text(fake: tuple[Served, Any]) -> None:
-    served, _ = fake
+def test_metrics_count_and_show_nothing_of_the_text(served: Served) -> None:
     for _ in range(2):
         served.translate("a new sea")
     served.ask("GET", "/secret/of/mine")
@@ -330,17 +327,16 @@ def test_other_paths_are_refused_as_json(server: Served) -> None:
 
 
 def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
-    fake: tuple[Served, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
-    served, translator = fake
-    translator.may_go.clear()
+    served.translator.may_go.clear()
     with ThreadPoolExecutor(3) as clients:
         first = clients.submit(served.translate, "first")
-        wait_until(lambda: translator.calls)
+        wait_until(lambda: served.translator.calls)
         good, bad = (clients.submit(served.translate, q) for q in ("good", "a fault of mine"))
         wait_until(lambda: served.service.queue_tokens == 2 + 2 + 5)
-        translator.may_go.set()
+        served.translator.may_go.set()
         assert first.result().json == {"translatedText": "FIRST"}
         assert good.result().json == {"translatedText": "GOOD"}
         assert (bad.result().status, bad.result().json) == (500, {"error": "internal error"})
@@ -350,41 +346,40 @@ def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
 
 
 def test_a_full_queue_and_a_text_larger_than_it_are_refused() -> None:
-    with serve_fake(Limits(queue_tokens=10)) as (served, translator):
+    with serve_fake(Limits(queue_tokens=10)) as served:
         answer = served.translate("a b c d e f g h i j")
         assert (answer.status, answer.headers["retry-after"]) == (413, None)
-        translator.may_go.clear()
+        served.translator.may_go.clear()
         with ThreadPoolExecutor(1) as clients:
             waiting = clients.submit(served.translate, "a b c d e f")
-            wait_until(lambda: translator.calls)
+            wait_until(lambda: served.translator.calls)
             answer = served.translate("a b c d")
             assert answer.status == 503
             assert answer.json["error"].startswith("busy: about ")
             assert int(answer.headers["retry-after"]) >= 1
-            translator.may_go.set()
+            served.translator.may_go.set()
             assert waiting.result().status == 200
 
 
 def test_what_takes_too_long_is_given_up_and_dropped() -> None:
-    with serve_fake(Limits(timeout=1)) as (served, translator):
-        translator.may_go.clear()
+    with serve_fake(Limits(timeout=1)) as served:
+        served.translator.may_go.clear()
         with ThreadPoolExecutor(2) as clients:
             found = [clients.submit(served.translate, q) for q in ("a", "b")]
             for answer in (future.result() for future in found):
                 assert answer.status == 503
                 assert answer.json["error"].startswith("not done within 1 s; ")
-        translator.may_go.set()
+        served.translator.may_go.set()
         wait_until(lambda: served.service.queue_tokens == 0)
-        assert len(translator.calls) == 1
+        assert len(served.translator.calls) == 1
 
 
 def test_texts_are_split_and_joined_while_others_are_answered(
-    fake: tuple[Served, Any], monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served, translator = fake
     threads = []
-    others = ((translator, "segments"), (Plan, "pairs"), (Plan, "place"), (Document, "join"))
-    for owner, name in ((served.service, "translate_plans"), *others):
+    others = ((served.translator, "segments"), (Plan, "pairs"), (Plan, "place"), (Document, "join"))
+    for owner, name in ((served.service, "translate_sources"), *others):
         original = getattr(owner, name)
 
         def record(*arguments: Any, original: Any = original) -> Any:
@@ -398,25 +393,24 @@ def test_texts_are_split_and_joined_while_others_are_answered(
     assert loop not in others
 
 
-def test_lines_of_a_client_that_leaves_are_dropped(fake: tuple[Served, Any]) -> None:
-    served, translator = fake
-    translator.may_go.clear()
+def test_lines_of_a_client_that_leaves_are_dropped(served: Served) -> None:
+    served.translator.may_go.clear()
     with ThreadPoolExecutor(1) as clients:
         first = clients.submit(served.translate, "first")
-        wait_until(lambda: translator.calls)
+        wait_until(lambda: served.translator.calls)
         body = urlencode({"q": "second", "source": "en", "target": "de"}).encode()
         leaving = http.client.HTTPConnection("127.0.0.1", served.port)
         leaving.request("POST", "/translate", body, {"content-type": FORM})
         wait_until(lambda: served.service.queue_tokens == 2 + 2)
         leaving.close()
         wait_until(lambda: served.service.queue_tokens == 2)
-        translator.may_go.set()
+        served.translator.may_go.set()
         assert first.result().status == 200
-    assert translator.calls == [["first"]]
+    assert served.translator.calls == [["first"]]
 
 
 def test_translations_are_kept_up_to_the_limit() -> None:
-    with serve_fake(Limits(cache=2)) as (served, translator):
+    with serve_fake(Limits(cache=2)) as served:
         for q in ("a", "b", "a", "c", "b", "a"):
             served.translate(q)
-    assert translator.calls == [["a"], ["b"], ["c"], ["b"], ["a"]]
+    assert served.translator.calls == [["a"], ["b"], ["c"], ["b"], ["a"]]

@@ -30,14 +30,10 @@ def connect(served: Served) -> socket.socket:
     return socket.create_connection(("127.0.0.1", served.port), timeout=30)
 
 
-def memory(pid: int) -> int:
-    """Resident bytes of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
-
-
-def threads(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+def usage(pid: int) -> tuple[int, int]:
+    """Resident bytes and threads of a process."""
+    status = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return 1024 * int(status["VmRSS"].removesuffix("kB")), int(status["Threads"])
 
 
 @pytest.mark.integration
@@ -77,7 +73,7 @@ def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
-    with serve_fake() as (served, _), connect(served) as client:
+    with serve_fake() as served, connect(served) as client:
         length = f"Content-Length: {2**30}" if announced else "Transfer-Encoding: chunked"
         client.sendall(START + f"{length}\r\n\r\n".encode())
         block = b"x" * 2**16 if announced else b"10000\r\n" + b"x" * 2**16 + b"\r\n"
@@ -102,7 +98,7 @@ def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
 
 
 def test_a_body_of_a_byte_a_second_is_given_up() -> None:
-    with serve_fake(Limits(body_seconds=0.5)) as (served, _), connect(served) as client:
+    with serve_fake(Limits(body_seconds=0.5)) as served, connect(served) as client:
         client.sendall(START + b"Content-Length: 99\r\n\r\nq")
         answer = b""
         while b" within 0.5 s" not in answer:
@@ -147,7 +143,7 @@ def test_with_too_many_connections_open_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("seq2seq.server.guard.MAX_CONNECTIONS", 5)
-    with serve_fake() as (served, _):
+    with serve_fake() as served:
         with ExitStack() as idle:
             clients = [idle.enter_context(connect(served)) for _ in range(5)]
 
@@ -171,11 +167,10 @@ def test_ten_thousand_requests_leave_memory_and_threads_as_they_were(command) ->
         assert served.translate([f"{number:05} dogs" for number in range(texts)]).status == 200
     with ThreadPoolExecutor(8) as clients:
         assert set(clients.map(ask, range(2000))) == {200}
-        before, threads_before = memory(process.pid), threads(process.pid)
-        grown = 0
+        before, threads_before = usage(process.pid)
         for first in range(2000, 12_000, 1000):
             assert set(clients.map(ask, range(first, first + 1000))) == {200}
-            grown = memory(process.pid) - before
-            print(f"{grown / 2**20:.1f} MB more after {first - 1000:,} requests")
-    assert grown < 20 * 2**20
-    assert threads(process.pid) <= threads_before + 10  # asyncio's pool may still have grown
+            now, threads = usage(process.pid)
+            print(f"{(now - before) / 2**20:.1f} MB more after {first - 1000:,} requests")
+    assert now - before < 20 * 2**20
+    assert threads <= threads_before + 10  # asyncio's pool may still have grown

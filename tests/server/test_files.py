@@ -1,7 +1,6 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
 import threading
-from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
@@ -9,11 +8,12 @@ from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Downloads, Model, Source, TranslatedText
+from seq2seq.server.service import Downloads, Source
 from tests.documents.test_formats import SMALL
 from tests.server.live import Answer, FakeTranslator, Served, serve_fake, serve_models
 from tests.server.test_app import multipart
@@ -25,7 +25,7 @@ def upload(served: Served, name: str, content: bytes, **headers: str) -> Answer:
 
 
 def test_a_file_is_translated_and_fetched() -> None:
-    with serve_fake() as (served, _):
+    with serve_fake() as served:
         url = upload(served, "../../a.srt", SMALL["srt"].encode()).json["translatedFileUrl"]
         assert url.startswith(f"{served.url}/download_file/")
         assert url.endswith(".srt")
@@ -47,20 +47,20 @@ def test_a_file_is_translated_and_fetched() -> None:
 
 
 def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve_fake(Limits(timeout=1, batch_tokens=2)) as (served, translator):
-        original, may_go = translator.translate_batch, threading.Event()
+    with serve_fake(Limits(timeout=1, batch_tokens=2)) as served:
+        original, may_go = served.translator.translate_batch, threading.Event()
 
         def translate_batch(segments: list[Segment]) -> list:
             assert segments[0].source == "one" or may_go.wait(60)
             return original(segments)
 
-        monkeypatch.setattr(translator, "translate_batch", translate_batch)
+        monkeypatch.setattr(served.translator, "translate_batch", translate_batch)
         answer = upload(served, "a.txt", b"one\ntwo")
         assert answer.status == 503
         assert answer.json["error"].endswith("is kept: send it again")
         may_go.set()
         assert upload(served, "a.txt", b"one\ntwo").status == 200
-        assert translator.calls.count(["one"]) == 1
+        assert served.translator.calls.count(["one"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,7 @@ def test_the_answer_to_a_bad_file_says_what_is_wrong(
 def test_a_file_of_named_languages_needs_a_model_that_names_its_own(source: str) -> None:
     arb = ("a.arb", b'{"@@locale": "en", "a": "A dog"}')
     plain = ("a.json", b'{"a": "A dog"}')
-    model = Model("fake", ("source", "target"), cast(Any, FakeTranslator()))
-    with serve_models([model]) as served:
+    with serve_models({("source", "target"): FakeTranslator()}) as served:
         statuses = []
         for file in (arb, plain):
             body, kind = multipart(("source", source), ("target", "target"), file=file)
@@ -125,14 +124,14 @@ def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_ou
     document = read_lines("a\n\nb", Languages("en", "de"))
     plan = Plan(document.texts, placeholders=False)
     assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
-    found = TranslatedText.of(Source(document, plan, create_autospec(Model)), [[]] * 3)
-    assert found.text == "A\n\nB"
-    assert found.alternatives == ["AA\n\nB"]
+    source = Source(document, plan, create_autospec(Translator), alignments=[[]] * 3)
+    source.join()
+    assert (source.text, source.alternatives) == ("A\n\nB", ["AA\n\nB"])
 
 
 def test_the_server_translates_html() -> None:
-    with serve_fake() as (served, translator):
+    with serve_fake() as served:
         answer = served.translate(["<p>a <b>b</b></p>", "c\nd"], format="html")
         assert answer.json == {"translatedText": ["<p>A <b>B</b></p>", "C D"]}
-        calls = sorted(line for call in translator.calls for line in call)
+        calls = sorted(line for call in served.translator.calls for line in call)
         assert calls == ["a b", "c d"]

@@ -7,6 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from seq2seq.decoding.alignment import AttentionMaps
+
 ORIGIN = "http://localhost:5000"  # on loopback, where browsers give a page the clipboard
 FILES = Path(__file__).parents[3] / "seq2seq" / "server" / "page"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
@@ -47,13 +52,12 @@ def pieces(text: str) -> list[str]:
     return [part for word in text.split() for part in ("▁" + word[:-1], word[-1]) if part != "▁"]
 
 
-def weights(rows: int, columns: int, layer: int, head: int) -> list[list[float]]:
-    """Weights that differ in each cell, layer and head, and of which each row's sum is 1."""
-    raw = [
-        [1 + (7 * i + 3 * j + 5 * head + 11 * layer) % 13 for j in range(columns)]
-        for i in range(rows)
-    ]
-    return [[value / sum(row) for value in row] for row in raw]
+def weights(rows: int, columns: int) -> Tensor:
+    """Weights that differ in each layer, head and cell, and of which each row's sum is 1."""
+    sizes = map(torch.arange, (LAYERS, HEADS, rows, columns))
+    layer, head, i, j = torch.meshgrid(*sizes, indexing="ij")
+    raw = 1.0 + (7 * i + 3 * j + 5 * head + 11 * layer) % 13
+    return raw / raw.sum(dim=3, keepdim=True)
 
 
 class Stub:
@@ -134,18 +138,13 @@ class Stub:
 
     def attend(self, fields: dict[str, Any]) -> Any:
         source, target = [*pieces(fields["source"]), "</s>"], pieces(fields["target"])
-        rows, columns = {
-            "encoder": (source, source),
-            "decoder": (["<s>", *target], ["<s>", *target]),
-            "cross": ([*target, "</s>"], source),
-        }[fields["kind"]]
-        layer = fields["layer"] or LAYERS
-        heads = [weights(len(rows), len(columns), layer, head) for head in range(1, HEADS + 1)]
-        return {
-            "kind": fields["kind"],
-            "layers": [layer],
-            "heads": list(range(1, HEADS + 1)),
-            "rows": rows,
-            "columns": columns,
-            "weights": [heads],
-        }
+        read, written = ["<s>", *target], [*target, "</s>"]
+        maps = AttentionMaps(
+            source,
+            read,
+            written,
+            encoder=weights(len(source), len(source)),
+            decoder=weights(len(read), len(read)),
+            cross=weights(len(written), len(source)),
+        )
+        return maps.record(fields["kind"], fields["layer"])
