@@ -1,7 +1,7 @@
 """A document: the texts that are translated, and all that stays as it is."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -30,6 +30,16 @@ def write_text(text: Text, escape: Callable[[str], str] = str) -> str:
     return "".join(item.raw if isinstance(item, Mark) else escape(item) for item in text)
 
 
+def map_strings(change: Callable[[str], str], text: Text) -> Text:
+    """Return a text with its strings changed, and its marks as they are."""
+    return tuple(item if isinstance(item, Mark) else change(item) for item in text)
+
+
+def only_strings(text: Iterable[str | Mark], mark: str = "") -> str:
+    """Return the strings of a text, with `mark` in place of each of its marks."""
+    return "".join(mark if isinstance(item, Mark) else item for item in text)
+
+
 def join_strings(items: Iterable[str | Mark]) -> Text:
     """Make one string of those that follow one another, without empty ones."""
     joined: list[str | Mark] = []
@@ -46,6 +56,7 @@ class Slot:
     """A text, and where its translation goes."""
 
     text: Text
+    """Nothing where something must be written that is no translation."""
     start: int
     end: int
     """The translation replaces these characters of the document, perhaps none."""
@@ -70,9 +81,14 @@ def same_language(found: str, other_code: str) -> bool:
     return language == other_language or len(language) != len(other_language)
 
 
+def suits(source: str, target: str, languages: Languages) -> bool:
+    """Whether two codes may stand for the languages of the model; "" is none named."""
+    return same_language(source, languages.source) and same_language(target, languages.target)
+
+
 def check_languages(source: str, target: str, languages: Languages) -> None:
     """Refuse a document that names other languages than the model's; "" is none named."""
-    if not (same_language(source, languages.source) and same_language(target, languages.target)):
+    if not suits(source, target, languages):
         named = f"from {source} to {target}" if source and target else f"in {source or target}"
         raise UserError(
             f"is {named}, but the model translates {languages.source} to {languages.target}:"
@@ -88,51 +104,38 @@ class Document:
     slots: Sequence[Slot]
     """In the order of the places to which their translations go."""
 
-    @property
-    def texts(self) -> list[Text]:
-        """What is to be translated."""
-        return [slot.text for slot in self.slots]
-
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places; where there is None, what stands there stays."""
-        strings, end = [], 0
-        for slot, text in zip(self.slots, translations, strict=True):
-            if text is not None:
-                assert end <= slot.start
-                strings += [self.content[end : slot.start], slot.write(text)]
-                end = slot.end
-        return "".join([*strings, self.content[end:]])
-
-
-@dataclass(frozen=True)
-class Filled(Document):
-    """One that gets targets; slots without a text write what must be there if any of them is."""
-
-    groups: Sequence[range] = ()
-    """Slots that only together write a target: each has a translation or its source."""
+    @classmethod
+    def read(
+        cls,
+        find_slots: Callable[[str, Languages], Iterable[Slot]],
+        content: str,
+        languages: Languages,
+    ) -> "Document":
+        """Read a document of the format of which `find_slots` finds the texts."""
+        return cls(content, list(find_slots(content, languages)))
 
     @property
     def texts(self) -> list[Text]:
         """What is to be translated."""
         return [slot.text for slot in self.slots if slot.text]
 
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places."""
-        if all(text is None for text in translations):
-            return self.content
-        remaining = iter(translations)
-        complete = [next(remaining) if slot.text else () for slot in self.slots]
-        for group in self.groups:
-            if any(complete[i] is not None for i in group):
-                for i in group:
-                    complete[i] = self.slots[i].text if complete[i] is None else complete[i]
-        return super().join(complete)
+    def join(self, translations: Iterable[Text]) -> str:
+        """Put the translations of the texts in their places."""
+        waiting = iter(translations)
+        strings, end = [], 0
+        for slot in self.slots:
+            assert end <= slot.start
+            text = next(waiting) if slot.text else ()
+            strings += [self.content[end : slot.start], slot.write(text)]
+            end = slot.end
+        return "".join([*strings, self.content[end:]])
 
 
 @dataclass(frozen=True)
 class File:
     """A file that was read: a document, or an archive with several."""
 
+    content: bytes
     documents: Mapping[str, tuple[Document, Encoding]]
     """By their names in an archive."""
     replace: Callable[[Mapping[str, bytes]], bytes]
@@ -143,37 +146,40 @@ class File:
         """What is to be translated."""
         return [text for document, _ in self.documents.values() for text in document.texts]
 
-    def join(self, translations: Sequence[Text | None]) -> bytes:
-        """Return the file with translations in their places; where there is None, nothing changes.
-
-        With None everywhere, it is the same file.
-        """
-        new, start = {}, 0
+    def join(self, translations: Iterable[Text]) -> bytes:
+        """Return the file with the translations of the texts in their places."""
+        new, waiting = {}, iter(translations)
         for name, (document, encoding) in self.documents.items():
-            count = len(document.texts)
-            joined = document.join(translations[start : start + count])
-            start += count
+            joined = document.join(waiting)
             if joined != document.content:
                 new[name] = encoding.encode(joined)
-        return self.replace(new)
+        return self.replace(new) if new else self.content
 
 
 UTF_16_ESCAPE = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}"
 
 
-def decode_utf_16(escapes: str) -> str:
-    r"""Return the character that one or two `\uXXXX` stand for."""
-    units = bytes.fromhex(escapes.lower().replace("\\u", ""))
-    return units.decode("utf-16-be", "surrogatepass")
+def read_escape(match: re.Match[str], characters: Mapping[str, str]) -> str:
+    r"""Return the character of an escape: one or two `\uXXXX`, or `\n` as `characters` have it.
+
+    Groups of the match may be named `octal` and `hex`.
+    """
+    sign = match[0][1:2]
+    if sign in ("u", "U") and len(match[0]) > 2:
+        units = bytes.fromhex(re.sub(r"\\[uU]", "", match[0]))
+        return units.decode("utf-16-be", "surrogatepass")
+    if match.lastgroup in ("octal", "hex"):
+        return chr(int(match[match.lastgroup], 8 if match.lastgroup == "octal" else 16))
+    return characters.get(sign, sign)
 
 
 def unescape(
-    raw: str, escape: re.Pattern[str], character: Callable[[re.Match[str]], str]
+    raw: str, escape: re.Pattern[str], characters: Mapping[str, str]
 ) -> tuple[str, Sequence[int]]:
     """Return the text that a raw form stands for, and where each character begins, and the end."""
     strings, offsets, end = [], [], 0
     for match in escape.finditer(raw):
-        strings += [raw[end : match.start()], character(match)]
+        strings += [raw[end : match.start()], read_escape(match, characters)]
         offsets += [*range(end, match.start()), *[match.start()] * len(strings[-1])]
         end = match.end()
     return "".join([*strings, raw[end:]]), [*offsets, *range(end, len(raw) + 1)]
@@ -182,23 +188,18 @@ def unescape(
 def quoted(
     content: str,
     start: int,
-    slots: Sequence[Slot],
+    slots: Iterable[Slot],
     offsets: Sequence[int],
     quote: Callable[[str], str] = str,
-) -> list[Slot]:
+) -> Iterator[Slot]:
     """Take slots of a value to the file, where `offsets` from `start` are those of its characters.
 
     `quote` writes a part of the value as the file has it.
     """
+    for slot in slots:
+        first, last = start + offsets[slot.start], start + offsets[slot.end]
 
-    def slot(inner: Slot) -> Slot:
-        first, last = start + offsets[inner.start], start + offsets[inner.end]
+        def write(text: Text, slot: Slot = slot, raw: str = content[first:last]) -> str:
+            return raw if text == slot.text else quote(slot.write(text))
 
-        def write(text: Text) -> str:
-            if text == inner.text:
-                return content[first:last]
-            return quote(inner.write(text))
-
-        return Slot(inner.text, first, last, write)
-
-    return [slot(inner) for inner in slots]
+        yield Slot(slot.text, first, last, write)

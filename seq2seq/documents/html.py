@@ -12,7 +12,7 @@ import re
 from functools import partial
 from html import escape, unescape
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot
+from seq2seq.documents.document import Languages, Mark, Slot
 from seq2seq.documents.spans import Piece, in_place, tag_piece
 
 _TAGS = (
@@ -46,9 +46,9 @@ _MARKUP = re.compile(
 )
 
 
-def read_html(content: str, languages: Languages) -> Document:
+def read_html(content: str, _languages: Languages) -> list[Slot]:
     """Find the texts of a document, or of a part of one, however malformed."""
-    return Document(content, _Parser(content).slots)
+    return _Parser(content).slots
 
 
 class _Parser:

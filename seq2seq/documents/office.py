@@ -97,8 +97,6 @@ class Archive:
 
     def replace(self, new: Mapping[str, bytes]) -> bytes:
         """Return the archive with other content in some members."""
-        if not new:
-            return self._content
         ends = dict(pairwise(sorted([*(x.header_offset for x in self._members), self._directory])))
         records: list[bytes] = [self._content[: min(ends)]]
         length = len(records[0])
@@ -165,42 +163,34 @@ class Paragraph(Slot):
 class _Part(Document):
     """An XML file of an archive; the paragraphs of notes and text boxes lie within others."""
 
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places."""
-        slots = list(zip(self.slots, translations, strict=True))
-        return self._render(0, len(self.content), slots)
+    def join(self, translations: Iterable[Text]) -> str:
+        """Put the translations of the texts in their places."""
+        written: list[tuple[int, int, str]] = []  # paragraphs, the last first, with those in them
+        for slot, text in reversed(list(zip(self.slots, translations, strict=False))):
+            within = []
+            while written and written[-1][0] < slot.end:
+                within.append(written.pop())
+            written.append((slot.start, slot.end, self._write(slot, text, within)))
+        return self._render(0, len(self.content), written[::-1])
 
-    def _render(self, start: int, end: int, slots: Sequence[tuple[Slot, Text | None]]) -> str:
-        strings, i = [], 0
-        while i < len(slots):
-            slot, text = slots[i]
-            i += 1
-            if text is None:
-                continue
-            first = i
-            while i < len(slots) and slots[i][0].start < slot.end:
-                i += 1
-            strings += [self.content[start : slot.start], self._write(slot, text, slots[first:i])]
-            start = slot.end
+    def _render(self, start: int, end: int, written: Sequence[tuple[int, int, str]]) -> str:
+        """Return a part of the content, with paragraphs in it as they are written."""
+        strings = []
+        for first, last, string in written:
+            strings += [self.content[start:first], string]
+            start = last
         return "".join([*strings, self.content[start:end]])
 
-    def _write(self, slot: Slot, text: Text, within: Sequence[tuple[Slot, Text | None]]) -> str:
-        """Write a paragraph, with those that are within it."""
+    def _write(self, slot: Slot, text: Text, within: Sequence[tuple[int, int, str]]) -> str:
         if text == slot.text:
             return self._render(slot.start, slot.end, within)
         assert isinstance(slot, Paragraph)
-        new: dict[Mark, str] = {}
-        starts = [inner.start for inner, _ in within]
+        new: dict[str | Mark, Mark] = {}
         for mark, start, end in slot.holes:
-            inner = within[bisect_left(starts, start) : bisect_left(starts, end)]
-            old = self.content[start:end]
-            new[mark] = mark.raw.replace(old, self._render(start, end, inner))
-        return slot.write(
-            tuple(
-                Mark(new[item], item.kind) if isinstance(item, Mark) and item in new else item
-                for item in text
-            )
-        )
+            inner = within[bisect_left(within, (start,)) : bisect_left(within, (end,))]
+            raw = mark.raw.replace(self.content[start:end], self._render(start, end, inner))
+            new[mark] = mark._replace(raw=raw)
+        return slot.write(tuple(new.get(item, item) for item in text))
 
 
 def read_archive(
@@ -228,7 +218,7 @@ def read_archive(
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
         members[name] = _Part(text, slots), encoding
-    return File(members, archive.replace)
+    return File(content, members, archive.replace)
 
 
 def read_odt(content: bytes, _languages: Languages) -> File:

@@ -1,9 +1,10 @@
 """Catalogues of gettext (.po, .pot): empty entries are filled."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from seq2seq.documents.document import Document, Languages, Slot, Text, check_languages
+from seq2seq.documents.document import Languages, Slot, Text, check_languages, unescape
 from seq2seq.documents.placeholders import (
     BRACES,
     JAVA,
@@ -21,7 +22,7 @@ _LINE = re.compile(
     r'[ \t]*+((?:"(?:[^"\\]|\\.)*+"[ \t]*+)*+)'
 )
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
-_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
+_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{1,2})|.)")
 _CHARACTERS = {
     "n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
 }  # fmt: skip
@@ -62,21 +63,19 @@ class _Entry:
     """Where the first of its flags is written, or -1."""
 
 
-def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Document:
+def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Iterator[Slot]:
     """Find the entries without a translation and, with `fuzzy`, the fuzzy ones.
 
     Filled entries become fuzzy, since nobody has checked them. `msgattrib --clear-fuzzy` removes
     the marks, and `msgfmt --use-fuzzy` ignores them. The header and obsolete entries stay.
     The first form of a plural is translated from the singular, and the others from the plural.
     """
-    slots: list[Slot] = []
     for entry in _read_entries(content):
         if entry.fields["msgid"].value or "msgctxt" in entry.fields:
-            slots += _find_slots(content, entry, fuzzy)
+            yield from _find_slots(content, entry, fuzzy)
         elif header := entry.fields.get("msgstr"):
             language = _LANGUAGE.search(header.value)
             check_languages("", language[1] if language else "", languages)
-    return Document(content, slots)
 
 
 def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
@@ -149,15 +148,6 @@ def _wrap(text: str) -> list[str]:
     return lines
 
 
-def _unescape(match: re.Match[str]) -> str:
-    code = match[1]
-    if code[0] in "01234567":
-        return chr(int(code, 8))
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    return _CHARACTERS.get(code, code)
-
-
 def _read_entries(content: str) -> list[_Entry]:
     entries: list[_Entry] = []
     entry = _Entry(1)
@@ -200,7 +190,7 @@ def _read_entries(content: str) -> list[_Entry]:
             raise refuse("a string without a keyword")
         if strings:
             target = entry.fields[key]
-            target.value += _ESCAPE.sub(_unescape, "".join(strings))
+            target.value += unescape("".join(strings), _ESCAPE, _CHARACTERS)[0]
             if not match[1] and target.start == target.end:
                 target.start = begin + match.start(3)
             target.end = begin + match.start(3) + len(match[3].rstrip())

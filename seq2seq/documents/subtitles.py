@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, write_text
+from seq2seq.documents.document import Languages, Mark, Slot, Text, write_text
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,
@@ -44,36 +44,30 @@ _SPEAKER = re.compile(r"[-‐–—](?![-‐–—])|>>|♪|♫|[A-Z][A-Z0-9 .'-
 _OUTSIDE = " \t\r\n\f\v-‐–—>♪♫"  # stays at both ends of a text: their signs
 
 
-def read_srt(content: str, languages: Languages) -> Document:
+def read_srt(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of a SubRip file; whatever is not the text of a subtitle stays as it is."""
     _, *cues = split_at(_SRT_HEAD, content)
     if not cues and content.strip():
         raise UserError("no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500")
     escape = partial(_escape_srt, entities=bool(re.search(ENTITY, content)))
-    slots: list[Slot] = []
     for start, end in cues:
-        pieces = read_pieces(content, start, end, _SRT_TOKEN, _read_tag)
-        slots += _slots(content, pieces, escape)
-    return Document(content, slots)
+        yield from _slots(content, read_pieces(content, start, end, _SRT_TOKEN, _read_tag), escape)
 
 
-def read_vtt(content: str, languages: Languages) -> Document:
+def read_vtt(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of the cues of a WebVTT file."""
     if not re.match(r"WEBVTT(?![^ \t\r\n])", content):
         raise UserError("not a WebVTT file: it doesn't begin with WEBVTT")
     _, *cues = split_at(_VTT_HEAD, content)
-    slots: list[Slot] = []
     for start, end in cues:
         blank = _BLANK_LINE.search(content, start, end)
         end = blank.start() if blank else end
         pieces = read_pieces(content, start, end, _VTT_TOKEN, _read_tag)
-        slots += _slots(content, pieces, partial(html.escape, quote=False))
-    return Document(content, slots)
+        yield from _slots(content, pieces, partial(html.escape, quote=False))
 
 
-def read_ass(content: str, languages: Languages) -> Document:
+def read_ass(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of the dialogue of a SubStation Alpha file."""
-    slots: list[Slot] = []
     section, columns = "", 10
     for number, (start, end) in enumerate(split_at(LINE_END, content), start=1):
         line = content[start:end]
@@ -89,10 +83,9 @@ def read_ass(content: str, languages: Languages) -> Document:
             if not text:
                 raise UserError(f"line {number}: fewer than {columns} columns")
             pieces = _read_ass_text(content, end - len(text[0]), end)
-            slots += _slots(content, pieces, _escape_ass)
+            yield from _slots(content, pieces, _escape_ass)
     if not section and content.strip():
         raise UserError("not a SubStation Alpha file: it has no section such as [Events]")
-    return Document(content, slots)
 
 
 def _read_tag(token: re.Match[str]) -> Piece:

@@ -91,12 +91,13 @@ class Element:
         name = self.name.removesuffix(self.local) + local
         return [child for child in self.children if child.name == name]
 
-    def walk(self) -> Iterator["Element"]:
-        """Yield it and all elements in it, as their start tags follow one another."""
+    def walk(self, name: str = "") -> Iterator["Element"]:
+        """Yield it and all elements in it, or those of a name, as their start tags follow."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
-            yield element
+            if name in ("", element.name):
+                yield element
             waiting.extend(reversed(element.children))
 
     def inherited(self, name: str) -> str:

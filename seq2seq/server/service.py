@@ -316,7 +316,7 @@ class TranslatedText:
         """
         document, plan = source.document, source.plan
         if source.model is None:
-            return cls(document.join([None] * len(document.texts)), [], [])
+            return cls(document.content, [], [])
         most = max((len(translation.candidates) for translation in plan.translations), default=0)
         texts = [
             document.join(plan.place(of_rank, rank))

@@ -59,11 +59,9 @@ def shapes(text: Text) -> list[str]:
     return [part if isinstance(part, str) else f"<{part.kind}>" for part in text]
 
 
-def joined(file: File, translations: Sequence[Text | None], name: str) -> etree._Element:
+def joined(file: File, translations: Sequence[Text], name: str) -> etree._Element:
     """A part of the file, as other programs read it; the rest is what it was."""
-    old, new = (
-        zipfile.ZipFile(BytesIO(file.join(x))) for x in ([None] * len(file.texts), translations)
-    )
+    old, new = (zipfile.ZipFile(BytesIO(x)) for x in (file.content, file.join(translations)))
     assert new.testzip() is None
     assert new.namelist() == old.namelist()
     assert new.comment == old.comment
@@ -110,11 +108,11 @@ def field(code: str, result: str) -> str:
 def test_paragraphs_of_word(inside: str, shape: list[str] | None) -> None:
     file = docx(f'<w:p><w:pPr><w:jc w:val="left"/></w:pPr>{inside}</w:p>')
     assert [shapes(text) for text in file.texts] == ([shape] if shape else [])
-    assert file.join(file.texts) == file.join([None] * len(file.texts))
+    assert file.join(file.texts) == file.content
     # Written anew, it has the same words with the same marks.
     changed = [(*text, HOSTILE) for text in file.texts]
     tree = joined(file, changed, "word/document.xml")
-    old = joined(file, [None] * len(file.texts), "word/document.xml")
+    old = joined(file, file.texts, "word/document.xml")
     for tag in ("fldChar", "instrText", "footnoteReference", "tab", "br", "del", "b", "pPr"):
         names = f"{{{W}}}{tag}"
         assert len(list(tree.iter(names))) == len(list(old.iter(names)))
@@ -130,12 +128,15 @@ def test_text_boxes_and_notes_are_texts_within_the_marks_of_others() -> None:
     box = f"<w:r><w:pict><w:txbxContent><w:p>{run('Box')}</w:p></w:txbxContent></w:pict></w:r>"
     file = docx(f"<w:p>{run('Around')}{box}{run(' it')}</w:p>")
     assert [shapes(text) for text in file.texts] == [["Around", "<alone>", " it"], ["Box"]]
-    around, mark = file.texts[0][1:], file.texts[0][1]
-    for translations in ([("Um", *around), ("Kasten",)], [None, ("Kasten",)], [("Um", mark), None]):
-        tree = joined(file, translations, "word/document.xml")
-        words = "".join(tree.itertext())
-        assert ("Kasten" in words) == (translations[1] is not None)
-        assert ("Um" in words) == (translations[0] is not None)
+    around, box = file.texts
+    for one, other in (
+        (("Um", *around[1:]), ("Kasten",)),
+        (around, ("Kasten",)),
+        (("Um", around[1]), box),
+    ):
+        words = "".join(joined(file, [one, other], "word/document.xml").itertext())
+        assert ("Um" in words) == (one != around)
+        assert ("Kasten" in words) == (other != box)
     note = "<text:note><text:note-body><text:p>Note</text:p></text:note-body></text:note>"
     file = odt(f"<text:p>Around{note} it</text:p>")
     tree = joined(file, [("Um", *file.texts[0][1:]), ("Notiz",)], "content.xml")
@@ -193,7 +194,7 @@ def test_words_stay_between_the_tabs_and_breaks_at_any_depth(
     generator = random.Random(1)
     for _ in range(200):
         file = make(random_markup(generator, FORMS[make]))
-        before = columns(joined(file, [None] * len(file.texts), name))
+        before = columns(joined(file, file.texts, name))
         for translate in (str.upper, lambda line: " ".join(reversed(line.upper().split()))):
             assert columns(joined(file, run_plan(Plan(file.texts), translate), name)) == before
 
