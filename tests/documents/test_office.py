@@ -260,8 +260,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
         (spoilt(8, "<H", 1), "encrypted"),
         (spoilt(16, "<L", 1), "damaged"),
         (spoilt(24, "<L", 1), "damaged"),
-        (spoilt(24, "<L", 0xFFFFFFFF), "ZIP64"),
-        (spoilt(42, "<L", 0), "inside one another"),
+        (spoilt(42, "<L", 0), "damaged"),
     ],
 )
 def test_hostile_archives_are_refused(content: bytes, message: str) -> None:
