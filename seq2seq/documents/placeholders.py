@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
+from seq2seq.documents.document import (
+    Kind,
+    Mark,
+    Slot,
+    Text,
+    join_strings,
+    only_strings,
+    write_text,
+)
 from seq2seq.documents.projection import are_words
 from seq2seq.documents.spans import (
     BLOCK,
@@ -279,7 +287,7 @@ def find_placeholders(text: Text) -> Text:
 
 def _find_branches(text: Text) -> Iterator[str | Mark]:
     """Make marks of what stands around the branches of ICU's plurals, and of `#` in them."""
-    message = "".join(item if isinstance(item, str) else "\0" for item in text)
+    message = only_strings(text, mark="\0")
     texts = find_icu_texts(message) if is_icu(message) else []
     spans = pairwise([0, *chain(*texts), len(message)])
     between = [message[start:end] for start, end in islice(spans, 0, None, 2)]
@@ -398,12 +406,14 @@ def is_language(text: Text) -> bool:
 
     What has letters beyond ASCII is a word, and a single letter is neither.
     """
-    strings = (
-        item if isinstance(item, str) else "0" if item.kind == "word" else " "
-        for item in find_placeholders(text)
-    )
+    shown = ""
+    for item in find_placeholders(text):
+        if isinstance(item, Mark):
+            shown += "0" if item.kind == "word" else " "
+        else:
+            shown += item
     words = code = 0
-    for token in "".join(strings).split():
+    for token in shown.split():
         letters = "".join(filter(str.isalpha, token))
         if not letters.isascii() or (len(letters) > 1 and _WORD.fullmatch(token)):
             words += 1
