@@ -1,6 +1,7 @@
 """A document: the texts that are translated, and all that stays as it is."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -65,6 +66,8 @@ class Slot:
 
     A model may write line ends where the format can't have them: see `spans.one_line`.
     """
+    holes: Sequence[tuple[Mark, int, int]] = ()
+    """Marks that have texts of their own in them, such as a note, and where these elements are."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Document:
 
     content: str
     slots: Sequence[Slot]
-    """In the order of the places to which their translations go."""
+    """In the order of the places to which their translations go, those within others after them."""
 
     @classmethod
     def read(
@@ -122,13 +125,35 @@ class Document:
     def join(self, translations: Iterable[Text]) -> str:
         """Put the translations of the texts in their places."""
         waiting = iter(translations)
-        strings, end = [], 0
-        for slot in self.slots:
-            assert end <= slot.start
-            text = next(waiting) if slot.text else ()
-            strings += [self.content[end : slot.start], slot.write(text)]
-            end = slot.end
-        return "".join([*strings, self.content[end:]])
+        texts = [next(waiting) if slot.text else () for slot in self.slots]
+        written: list[tuple[int, int, str]] = []  # places and what is there, the last first
+        for slot, text in zip(reversed(self.slots), reversed(texts), strict=True):
+            within = []
+            while written and written[-1][0] < slot.end:
+                within.append(written.pop())
+            written.append((slot.start, slot.end, self._write(slot, text, within)))
+        return self._render(0, len(self.content), written[::-1])
+
+    def _write(self, slot: Slot, text: Text, within: Sequence[tuple[int, int, str]]) -> str:
+        """Write a translation, with what is written in the holes of its slot."""
+        if not within:
+            return slot.write(text)
+        if text == slot.text:
+            return self._render(slot.start, slot.end, within)
+        new: dict[str | Mark, Mark] = {}
+        for mark, start, end in slot.holes:
+            inner = within[bisect_left(within, (start,)) : bisect_left(within, (end,))]
+            raw = mark.raw.replace(self.content[start:end], self._render(start, end, inner))
+            new[mark] = mark._replace(raw=raw)
+        return slot.write(tuple(new.get(item, item) for item in text))
+
+    def _render(self, start: int, end: int, written: Sequence[tuple[int, int, str]]) -> str:
+        """Return a part of the content with what is written in it."""
+        strings = []
+        for first, last, string in written:
+            strings += [self.content[start:first], string]
+            start = last
+        return "".join([*strings, self.content[start:end]])
 
 
 @dataclass(frozen=True)

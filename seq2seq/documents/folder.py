@@ -10,11 +10,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from msgspec import DecodeError, convert
+from msgspec import DecodeError
 from msgspec.json import decode
 
 from seq2seq.decoding.translation import OutputWarnings
@@ -294,11 +295,9 @@ def _read(path: Path) -> dict[str, Made]:
     made: dict[str, Made] = {}
     if path.exists():
         for line in path.read_bytes().splitlines():
-            try:
-                entry = convert(decode(line), Made)
-            except (DecodeError, RecursionError):
-                continue
-            made[entry.name] = entry
+            with suppress(DecodeError, RecursionError):
+                entry = decode(line, type=Made)
+                made[entry.name] = entry
     return made
 
 

@@ -63,10 +63,7 @@ FORMATS: dict[str, Reader] = {
     "ass": _text(read_ass),
     "docx": read_docx,
     "html": _text(
-        read_html,
-        declared=encodings.HTML,
-        usual=("utf-8", "cp1252"),
-        errors="xmlcharrefreplace",
+        read_html, declared=encodings.HTML, usual=("utf-8", "cp1252"), errors="xmlcharrefreplace"
     ),
     "json": _text(read_json),
     "md": _text(read_markdown),

@@ -73,7 +73,7 @@ class _Parser:
             self._add_text(end_before, match.start())
             end = self._end(match)
             self._unsure = {place for place in self._unsure if place > match.start()}
-            if end is None or any(place < end for place in self._unsure):
+            if end is None or min(self._unsure, default=end) < end:
                 end_before = len(content)
                 break
             self._add_markup(match)
@@ -170,7 +170,9 @@ class _Parser:
 
 
 def _is_left_alone(name: str, attributes: str) -> bool:
-    pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, attributes))
-    values = {key.strip(_SPACES).lower(): value.strip(_SPACES + "\"'") for key, _, value in pairs}
+    values = {}
+    for attribute in re.findall(_ATTRIBUTE, attributes):
+        key, _, value = attribute.partition("=")
+        values[key.strip(_SPACES).lower()] = value.strip(_SPACES + "\"'")
     classes = values.get("class", "").split()
     return name in _LEFT_ALONE or values.get("translate") == "no" or "notranslate" in classes

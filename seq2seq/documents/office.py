@@ -4,9 +4,8 @@ import re
 import struct
 import zipfile
 import zlib
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -117,47 +116,6 @@ _ODT_ALONE = re.compile(
 _ODT_RANGE = re.compile(r"(text:bookmark|text:reference-mark|text:change)-(start|end)")
 
 
-@dataclass(frozen=True)
-class Paragraph(Slot):
-    """A paragraph, and what in it has paragraphs of its own: a mark, and where that element is."""
-
-    holes: Sequence[tuple[Mark, int, int]] = ()
-
-
-@dataclass(frozen=True)
-class _Part(Document):
-    """An XML file of an archive; the paragraphs of notes and text boxes lie within others."""
-
-    def join(self, translations: Iterable[Text]) -> str:
-        """Put the translations of the texts in their places."""
-        written: list[tuple[int, int, str]] = []  # paragraphs, the last first, with those in them
-        for slot, text in reversed(list(zip(self.slots, translations, strict=False))):
-            within = []
-            while written and written[-1][0] < slot.end:
-                within.append(written.pop())
-            written.append((slot.start, slot.end, self._write(slot, text, within)))
-        return self._render(0, len(self.content), written[::-1])
-
-    def _render(self, start: int, end: int, written: Sequence[tuple[int, int, str]]) -> str:
-        """Return a part of the content, with paragraphs in it as they are written."""
-        strings = []
-        for first, last, string in written:
-            strings += [self.content[start:first], string]
-            start = last
-        return "".join([*strings, self.content[start:end]])
-
-    def _write(self, slot: Slot, text: Text, within: Sequence[tuple[int, int, str]]) -> str:
-        if text == slot.text:
-            return self._render(slot.start, slot.end, within)
-        assert isinstance(slot, Paragraph)
-        new: dict[str | Mark, Mark] = {}
-        for mark, start, end in slot.holes:
-            inner = within[bisect_left(within, (start,)) : bisect_left(within, (end,))]
-            raw = mark.raw.replace(self.content[start:end], self._render(start, end, inner))
-            new[mark] = mark._replace(raw=raw)
-        return slot.write(tuple(new.get(item, item) for item in text))
-
-
 def read_archive(
     content: bytes,
     is_main: Callable[[str], object],
@@ -182,7 +140,7 @@ def read_archive(
             slots = sorted(read(parse(text)), key=lambda slot: (slot.start, -slot.end))
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
-        members[name] = _Part(text, slots), encoding
+        members[name] = Document(text, slots), encoding
     return File(content, members, archive.replace)
 
 
@@ -201,7 +159,7 @@ def _odt_slots(root: Element) -> Iterator[Slot]:
         if element.name in ("text:p", "text:h") and element not in deleted:
             holes: list[tuple[Mark, int, int]] = []
             if span := read_span(element, partial(_odt_role, holes)):
-                yield Paragraph(span.text, span.start, span.end, span.write, holes)
+                yield Slot(span.text, span.start, span.end, span.write, holes)
 
 
 def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
@@ -319,7 +277,10 @@ class _Word:
         if not re.search(r"[^\W\d_]", only_strings(item.part for item in self._items)):
             return None
         start, end = self._items[0].start, self._items[-1].end
-        return Paragraph(pair(self._parts()), start, end, self._write, self._holes)
+        text, raw = pair(self._parts()), self._content[start:end]
+        return Slot(
+            text, start, end, lambda new: raw if new == text else self._write(new), self._holes
+        )
 
     def _read(self, parent: Element) -> Iterator[_Item]:
         for child in parent.children:

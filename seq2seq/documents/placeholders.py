@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 
-from seq2seq.documents.document import (
-    Kind,
-    Mark,
-    Slot,
-    Text,
-    join_strings,
-    only_strings,
-    write_text,
-)
+from seq2seq.documents.document import Mark, Slot, Text, join_strings, only_strings, write_text
 from seq2seq.documents.projection import are_words
 from seq2seq.documents.spans import (
     BLOCK,
@@ -131,8 +123,8 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
 
     slots: list[Slot] = []
     has_branches = syntax in (ICU, WITHOUT_BRANCHES)
-    for start, end in find_icu_texts(message) if has_branches else [(0, len(message))]:
-        for line in re.compile(r"[^\n]+").finditer(message, start, end):
+    for span in find_icu_texts(message) if has_branches else [(0, len(message))]:
+        for line in re.compile(r"[^\n]+").finditer(message, *span):
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
     return slots
@@ -272,15 +264,15 @@ def find_placeholders(text: Text) -> Text:
             items.append(item[end : match.start()])
             end = match.end()
             name = match["name"] or match["phrase"]
-            kind: Kind = "word" if match["word"] else "alone"
+            mark = Found(raw, "word" if match["word"] else "alone")
             if name and (raw.startswith("</") or raw.endswith("}")):
                 if opened and opened[-1][1] == name:
                     start, _, opening = opened.pop()
                     items[start] = Found(opening, "open")
-                    kind = "close"
+                    mark = Found(raw, "close")
             elif name and not UNPAIRED.match(raw):
                 opened.append((len(items), name, raw))
-            items.append(Found(raw, kind))
+            items.append(mark)
         items.append(item[end:])
     return tuple(filter(None, items))
 

@@ -28,20 +28,14 @@ class Atom:
     """What moves as one: a mark, or a pair around no text."""
 
     parts: Text
+    kind: Kind
+    """That of its mark; one half of a pair is `half`, whatever it is in the text."""
     stand_in: str
     start: int
     end: int
     """Where it is in the line; `start` and `end` differ only if it has a stand-in."""
     space_before: str
     space_after: str = ""
-
-    @property
-    def kind(self) -> Kind:
-        """That of its mark; one half of a pair is `half`, whatever it is in the text."""
-        mark = self.parts[0]
-        if len(self.parts) > 1 or isinstance(mark, str):
-            return "alone"
-        return "half" if mark.kind in ("open", "close") else mark.kind
 
 
 @dataclass(eq=False)
@@ -136,7 +130,8 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             pair.end, pair.after = len(line), item
             hidden = hidden or line[-1:] in STOPS
             if pair.start == pair.end:
-                last = Atom(text[start : index + 1], "", pair.start, pair.end, _one_space(before))
+                parts, place = text[start : index + 1], pair.start
+                last = Atom(parts, "alone", "", place, place, _one_space(before))
                 within[-1].items[-1] = last
                 blank, hidden = "", True
             continue
@@ -156,7 +151,9 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             last, blank = None, item[len(item.rstrip()) :]
             space = blank
         else:
-            last = Atom((item,), words, len(line) - len(words), len(line), _one_space(blank))
+            kind: Kind = "half" if item.kind in ("open", "close") else item.kind
+            begin = len(line) - len(words)
+            last = Atom((item,), kind, words, begin, len(line), _one_space(blank))
             within[-1].items.append(last)
             blank = ""
     root.end, root.after = len(line), blank
@@ -360,14 +357,13 @@ class _Writer:
             # Without a unit that comes from its text, it goes around a word near its place.
             if inner not in spans:
                 place = self._find_place(inner, pair, low, high)
-                near = range(max(low, place - _NEAR), min(high, place + _NEAR))
-                for word in sorted(near, key=lambda word: abs(word - place)):
-                    if word not in taken and self._first(word).isalnum():
-                        spans[inner] = word, word + 1
-                        taken.add(word)
-                        break
-                else:
+                near = set(range(max(low, place - _NEAR), min(high, place + _NEAR))) - taken
+                words = sorted(near, key=lambda word: (abs(word - place), word))
+                word = next((word for word in words if self._first(word).isalnum()), -1)
+                if word < 0:
                     continue
+                spans[inner] = word, word + 1
+                taken.add(word)
             # If its text ends with a stop, a stop that follows belongs to it.
             start, end = spans[inner]
             stops = self.line[inner.start : inner.end].rstrip()[-1:] in STOPS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
-from seq2seq.documents.document import Languages, Mark, Slot, Text, write_text
+from seq2seq.documents.document import Kind, Languages, Mark, Slot, Text, only_strings, write_text
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,
@@ -107,9 +107,8 @@ def _read_ass_text(content: str, start: int, end: int) -> list[Piece]:
         if raw[-1] != "}":
             return Piece(*token.span(), raw)
         if switch := _ASS_SWITCH.fullmatch(raw):
-            return Piece(
-                *token.span(), Mark(raw, "open" if switch[2] == "1" else "close"), switch[1]
-            )
+            kind: Kind = "open" if switch[2] == "1" else "close"
+            return Piece(*token.span(), Mark(raw, kind), switch[1])
         return Piece(*token.span(), Mark(raw), "{}")
 
     pieces, drawing = read_pieces(content, start, end, _ASS_TOKEN, read), False
@@ -128,18 +127,18 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
     ends = [index for index, piece in enumerate(pieces) if piece.value == "\n"]
     for before, after in pairwise([-1, *ends, len(pieces)]):
         line = pieces[before + 1 : after]
-        words = "".join(piece.value for piece in line if isinstance(piece.value, str)).strip()
-        if not words and all(isinstance(piece.value, str) for piece in line):
+        text = tuple(piece.value for piece in line)
+        if not write_text(text).strip():
             blocks.append([])
             continue
-        if blocks[-1] and (_SPEAKER.match(words) or line[0].tag == "<v>"):
+        if blocks[-1] and (_SPEAKER.match(only_strings(text).strip()) or line[0].tag == "<v>"):
             blocks.append([])
         if blocks[-1]:
             blocks[-1].append(pieces[before])
         blocks[-1] += line
+    render = partial(_render, content=content, escape=escape)
     for block in blocks:
         joined = [p._replace(value=" ") if p.value == "\n" else p for p in block]
-        render = partial(_render, content=content, escape=escape)
         yield from in_place(content, joined, outside=_OUTSIDE, render=render)
 
 

@@ -30,8 +30,8 @@ _ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 # All that XML 1.0 can't contain, even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
-_LINE_END = re.compile(r"((?:(?<![ \t])[ \t]+)?+\r?\n[ \t\r\n]*)")
-_OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;)")
+_LINE_END = r"(?:(?<![ \t])[ \t]+)?+\r?\n[ \t\r\n]*"
+_OWN_ENTITY = r"&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;"
 
 Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
 """What an element in a text is: tags around a part of it, something with its content as one mark,
@@ -303,20 +303,18 @@ def read_span(
 
     def strings(start: int, end: int) -> None:
         for token in _tokens(content, start, end):
-            if token["text"]:
-                for i, piece in enumerate(_OWN_ENTITY.split(token["text"])):
-                    if i % 2:
-                        items.append((Mark(piece, "word"), "word"))
-                    else:
-                        lines(piece, dereference)
-            elif token["cdata"]:
-                lines(token["inner"], str)
-            else:
+            text = token["text"] or token["inner"]
+            if text is None:
                 items.append((Mark(token[0]), "alone"))
-
-    def lines(string: str, read: Callable[[str], str]) -> None:
-        for i, piece in enumerate(_LINE_END.split(string)):
-            items.append((Mark(piece) if i % 2 and not line_ends else read(piece), "alone"))
+                continue
+            divided = _LINE_END if token["cdata"] else f"{_LINE_END}|{_OWN_ENTITY}"
+            for i, piece in enumerate(re.split(f"({divided})", text)):
+                if i % 2 and piece[0] == "&":
+                    items.append((Mark(piece, "word"), "word"))
+                elif i % 2 and not line_ends:
+                    items.append((Mark(piece), "alone"))
+                else:
+                    items.append((piece if token["cdata"] else dereference(piece), "alone"))
 
     read(element.children, start, end)
     return Span(element, start, end, join_strings(pair(items)), quotes)

@@ -16,14 +16,7 @@ from seq2seq.documents.document import Languages, Mark
 from seq2seq.documents.placeholders import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
 from seq2seq.documents.spans import one_line
 from seq2seq.errors import UserError
-from tests.documents.hostile import (
-    HOSTILE,
-    TEXTS,
-    assert_unchanged,
-    join_words,
-    read,
-    strings,
-)
+from tests.documents.hostile import HOSTILE, TEXTS, assert_unchanged, join_words, read, strings
 
 HEADER = r"""msgid ""
 msgstr ""
