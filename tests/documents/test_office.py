@@ -11,7 +11,7 @@ from io import BytesIO
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import File, Text
+from seq2seq.documents.document import File, Text, map_strings
 from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
@@ -75,11 +75,9 @@ LINK = f'<w:hyperlink r:id="1">{run("the site", B)}</w:hyperlink>'
 
 
 def field(code: str, result: str) -> str:
-    kinds = (
-        '<w:r><w:fldChar w:fldCharType="' + x + '"/></w:r>' for x in ("begin", "separate", "end")
-    )
-    begin, separate, end = kinds
-    return f"{begin}<w:r><w:instrText>{code}</w:instrText></w:r>{separate}{run(result)}{end}"
+    kind = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
+    code = f"<w:r><w:instrText>{code}</w:instrText></w:r>"
+    return kind("begin") + code + kind("separate") + run(result) + kind("end")
 
 
 @pytest.mark.parametrize(
@@ -223,15 +221,11 @@ def test_texts_of_charts_and_diagrams() -> None:
     drawing = f'<x xmlns:w="{W}x" xmlns:a="{main}"><a:p><a:pPr/><a:r><a:rPr b="1"/><a:t>Sea</a:t>'
     drawing += "</a:r><a:br/><a:r><a:t>side</a:t></a:r><a:endParaRPr/></a:p></x>"
     name = "word/charts/chart1.xml"
-    file = read_docx(
-        archive(("word/document.xml", f'<w:x xmlns:w="{W}"/>'), (name, drawing)), LANGUAGES
-    )
-    assert [shapes(text) for text in file.texts] == [
-        ["<open>", "Sea", "<close>", "<alone>", "side"]
-    ]
-    tree = joined(
-        file, [tuple(x.upper() if isinstance(x, str) else x for x in file.texts[0])], name
-    )
+    members = ("word/document.xml", f'<w:x xmlns:w="{W}"/>'), (name, drawing)
+    file = read_docx(archive(*members), LANGUAGES)
+    (text,) = file.texts
+    assert shapes(text) == ["<open>", "Sea", "<close>", "<alone>", "side"]
+    tree = joined(file, [map_strings(str.upper, text)], name)
     assert [x.attrib for x in tree.iter(f"{{{main}}}t")] == [{}, {}]
     assert "".join(tree.itertext()) == "SEASIDE"
 
