@@ -49,6 +49,11 @@ def join_words(document: Document, words: str) -> str:
     return document.join([replace_words(text, words) for text in document.texts])
 
 
+def upper(document: Document) -> str:
+    """Return the document with its texts in capitals."""
+    return document.join(map_strings(str.upper, text) for text in document.texts)
+
+
 def strings(document: Document) -> list[str]:
     """Return the texts with marks as they stand in the file."""
     return [write_text(text) for text in document.texts]

@@ -1,13 +1,11 @@
 """Markdown: what is translated, what stays, and markdown-it that reads it afterwards."""
 
-from functools import partial
-
 import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 
-from seq2seq.documents.document import Mark, map_strings
-from tests.documents.hostile import TEXTS, assert_unchanged, join_words, read, strings
+from seq2seq.documents.document import Mark
+from tests.documents.hostile import TEXTS, assert_unchanged, join_words, read, strings, upper
 
 MARKDOWN = """---
 title: Stays
@@ -107,8 +105,7 @@ def test_breaks_stay_where_they_are_within_links_and_emphasis() -> None:
     content = "> **A dog  \n> in *snow* \\\n> and** a [cat  \n> here](x) now\n> and then"
     document = read("md", content)
     assert strings(document) == ["A dog", "in *snow*", "and** a [cat", "here](x) now and then"]
-    upper = map(partial(map_strings, str.upper), document.texts)
-    assert document.join(upper) == content.upper().replace("(X)", "(x)")
+    assert upper(document) == content.upper().replace("(X)", "(x)")
 
 
 def test_emphasis_has_the_spaces_that_it_needs() -> None:

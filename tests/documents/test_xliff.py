@@ -5,9 +5,9 @@ import time
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import Document, Text, map_strings
+from seq2seq.documents.document import Document, Text
 from seq2seq.errors import UserError
-from tests.documents.hostile import read
+from tests.documents.hostile import read, upper
 
 ONE = "{urn:oasis:names:tc:xliff:document:1.2}"
 TWO = "{urn:oasis:names:tc:xliff:document:2.0}"
@@ -32,7 +32,7 @@ def two(units: str, target: str = ' trgLang="de"') -> Document:
 
 def filled(document: Document) -> str:
     """The document with capitals, which is left as it is next time."""
-    joined = document.join(map_strings(str.upper, text) for text in document.texts)
+    joined = upper(document)
     etree.fromstring(joined)
     assert not read("xliff", joined).texts
     return joined
