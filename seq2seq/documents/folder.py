@@ -112,10 +112,9 @@ class FolderTranslation:
                 " command with --resume goes on"
             )
             raise
-        self.made = {
-            key: made if made.content == _EDITED else replace(made, replaced="")
-            for key, made in self.made.items()
-        }
+        for key, entry in self.made.items():
+            if entry.content != _EDITED:
+                self.made[key] = replace(entry, replaced="")
         self._write_record()
         self._summarize()
 
@@ -123,7 +122,11 @@ class FolderTranslation:
         """Make one file or folder, unless it is as it should be, or a user has made it."""
         try:
             if path.is_dir() and not path.is_symlink():
-                self._remove_own_link(target, name)
+                if target.is_symlink():  # its source, which was a link, has become a folder
+                    made = self.made.get(_printable(name))
+                    if made is None or made.content != _state(target):
+                        raise UserError(f"{target}: a link, which was not made here; move it away")
+                    target.unlink()
                 target.mkdir(exist_ok=True)
             elif path.is_file() or path.is_symlink():
                 self._update_file(path, target, name)
@@ -222,14 +225,6 @@ class FolderTranslation:
             self._record(made)
             copy_file(path, target)
         self.copied += 1
-
-    def _remove_own_link(self, target: Path, name: str) -> None:
-        """Remove a link that was copied, where its source has become a folder."""
-        made = self.made.get(_printable(name))
-        if target.is_symlink():
-            if made is None or made.content != _state(target):
-                raise UserError(f"{target}: a link, which was not made here; move it away")
-            target.unlink()
 
     def _refuse(self, name: str, reason: str) -> None:
         self.report(reason)

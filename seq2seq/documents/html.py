@@ -12,7 +12,7 @@ import re
 from functools import partial
 from html import escape, unescape
 
-from seq2seq.documents.document import Languages, Mark, Slot
+from seq2seq.documents.document import Languages, Mark, Slot, write_text
 from seq2seq.documents.spans import Piece, in_place, tag_piece
 
 _TAGS = (
@@ -33,6 +33,7 @@ _EMPTY = frozenset(
     "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 )
 _SPACES = " \t\n\r\f"  # HTML's
+_escape = partial(escape, quote=False)
 _ATTRIBUTE = (
     rf"[^{_SPACES}/>][^{_SPACES}/>=]*"
     rf"(?:[{_SPACES}]*=[{_SPACES}]*(?:\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^{_SPACES}\"'>][^{_SPACES}>]*)?)?"
@@ -153,7 +154,7 @@ class _Parser:
 
     def _finish_run(self) -> None:
         """End the run: what follows belongs to another one."""
-        self.slots += in_place(self._content, self._run, partial(escape, quote=False))
+        self.slots += in_place(self._content, self._run, lambda text, *_: write_text(text, _escape))
         self._run, self._is_word = [], False
 
     def _add_text(self, start: int, end: int) -> None:

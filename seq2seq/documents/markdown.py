@@ -146,7 +146,7 @@ def _slots(
         at = text.find("\n", group[0].start, group[-1].end)
         newline = content[offsets[at] : offsets[at + 1]] if at >= 0 else ""
         render = partial(_render, source=text, newline=newline, in_table=in_table)
-        slots += in_place(text, group, render=render)
+        slots += in_place(text, group, render)
     return quoted(content, 0, slots, offsets)
 
 

@@ -121,12 +121,15 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
             return Piece(*match.span(), Mark(raw), "-")
         return tag_piece(*match.span(), raw)
 
+    def write(text: Text, _start: int, _end: int) -> str:
+        return write_text(text, lambda string: syntax.escape(one_line(string)))
+
     slots: list[Slot] = []
     has_branches = syntax in (ICU, WITHOUT_BRANCHES)
     for span in find_icu_texts(message) if has_branches else [(0, len(message))]:
         for line in re.compile(r"[^\n]+").finditer(message, *span):
             pieces = read_pieces(message, *line.span(), token, read)
-            slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
+            slots += in_place(message, pieces, write)
     return slots
 
 

@@ -76,15 +76,14 @@ def read_pieces(
 def in_place(
     content: str,
     pieces: Sequence[Piece],
-    escape: Callable[[str], str] = str,
+    render: Callable[[Text, int, int], str],
     outside: str | None = None,
-    render: Callable[[Text, int, int], str] | None = None,
 ) -> list[Slot]:
     """Make a slot of pieces that follow one another, or none if nothing in them can be translated.
 
     White space, the characters `outside` and tags at both ends stay where they are. `render` writes
-    a translation, given it and where the text starts and ends; without `render`, marks are written
-    as they are, and strings by `escape`. A translation equal to its text changes nothing.
+    a translation, given it and where the text starts and ends. One equal to its text changes
+    nothing.
     """
     pieces = _trim(*_find_pairs(pieces), outside)
     source = join_strings(piece.value for piece in pieces)
@@ -94,11 +93,7 @@ def in_place(
     start, end = pieces[0].start, pieces[-1].end
 
     def write(translation: Text) -> str:
-        if translation == source:
-            return content[start:end]
-        if render:
-            return render(translation, start, end)
-        return write_text(translation, escape)
+        return content[start:end] if translation == source else render(translation, start, end)
 
     return [Slot(source, start, end, write)]
 

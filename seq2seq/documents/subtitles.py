@@ -139,7 +139,7 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
     render = partial(_render, content=content, escape=escape)
     for block in blocks:
         joined = [p._replace(value=" ") if p.value == "\n" else p for p in block]
-        yield from in_place(content, joined, outside=_OUTSIDE, render=render)
+        yield from in_place(content, joined, render, _OUTSIDE)
 
 
 def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:

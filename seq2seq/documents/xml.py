@@ -71,11 +71,9 @@ class Element:
     def attributes(self) -> dict[str, str]:
         """The attributes by their names with prefixes."""
         if self._attributes is None:  # once: the elements in this one ask for them, too
-            matches = _ATTRIBUTE.findall(self.tag)
-            self._attributes = {
-                name: dereference(quoted or single_quoted)
-                for name, quoted, single_quoted in matches
-            }
+            self._attributes = {}
+            for name, double_quoted, quoted in _ATTRIBUTE.findall(self.tag):
+                self._attributes[name] = dereference(double_quoted or quoted)
         return self._attributes
 
     def get(self, name: str) -> str:
@@ -102,21 +100,19 @@ class Element:
 
     def inherited(self, name: str) -> str:
         """Return an attribute of it or of the nearest element around it that has one."""
-        element: Element | None = self
-        while element is not None:
-            if value := element.get(name):
-                return value
-            element = element.parent
-        return ""
+        value = self.get(name)
+        return value if value or self.parent is None else self.parent.inherited(name)
 
     def with_attributes(self, **values: str | None) -> str:
         """Return the start tag with attributes set, or, with None, taken out."""
         tag = self.tag
         for name, value in values.items():
             new = "" if value is None else f' {name}="{escape(value, quotes=True)}"'
-            places = [x.span() for x in _ATTRIBUTE.finditer(tag) if x[1] == name]
-            bare = len(tag) - (2 if tag.endswith("/>") else 1)
-            start, end = places[0] if places else (len(tag[:bare].rstrip(SPACE)), bare)
+            end = len(tag) - (2 if tag.endswith("/>") else 1)
+            start = len(tag[:end].rstrip(SPACE))
+            for attribute in _ATTRIBUTE.finditer(tag):
+                if attribute[1] == name:
+                    start, end = attribute.span()
             tag = tag[:start] + new + tag[end:]
         return tag
 
