@@ -4,7 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from seq2seq.documents.encodings import Encoding
 from seq2seq.errors import UserError
@@ -26,7 +26,11 @@ Text = tuple[str | Mark, ...]
 """A text as its reader sees it, without escapes, with the marks at their places."""
 
 
-def write_text(text: Text, escape: Callable[[str], str] = str) -> str:
+Escape: TypeAlias = Callable[[str], str]
+"""Writes characters as the format has them."""
+
+
+def write_text(text: Text, escape: Escape = str) -> str:
     """Write the marks of a text as they are, and its strings by `escape`."""
     return "".join(item.raw if isinstance(item, Mark) else escape(item) for item in text)
 
@@ -99,6 +103,9 @@ def check_languages(source: str, target: str, languages: Languages) -> None:
         )
 
 
+FindSlots: TypeAlias = Callable[[str, Languages], Iterable[Slot]]
+
+
 @dataclass(frozen=True)
 class Document:
     """The content of a file, decoded, and the texts in it that are to be translated."""
@@ -108,12 +115,7 @@ class Document:
     """In the order of the places to which their translations go, those within others after them."""
 
     @classmethod
-    def read(
-        cls,
-        find_slots: Callable[[str, Languages], Iterable[Slot]],
-        content: str,
-        languages: Languages,
-    ) -> "Document":
+    def read(cls, find_slots: FindSlots, content: str, languages: Languages) -> "Document":
         """Read a document of the format of which `find_slots` finds the texts."""
         return cls(content, list(find_slots(content, languages)))
 
@@ -211,11 +213,7 @@ def unescape(
 
 
 def quoted(
-    content: str,
-    start: int,
-    slots: Iterable[Slot],
-    offsets: Sequence[int],
-    quote: Callable[[str], str] = str,
+    content: str, start: int, slots: Iterable[Slot], offsets: Sequence[int], quote: Escape = str
 ) -> Iterator[Slot]:
     """Take slots of a value to the file, where `offsets` from `start` are those of its characters.
 

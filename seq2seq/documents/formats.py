@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from seq2seq.documents import encodings
-from seq2seq.documents.document import Document, File, Languages, Slot
+from seq2seq.documents.document import Document, File, FindSlots, Languages, Slot
 from seq2seq.documents.html import read_html
 from seq2seq.documents.json_messages import read_arb, read_json, read_xcstrings
 from seq2seq.documents.lines import read_text
@@ -30,7 +30,6 @@ from seq2seq.errors import UserError
 from seq2seq.tokenizer import UNNAMED
 
 Reader: TypeAlias = Callable[[bytes, Languages], File]
-FindSlots: TypeAlias = Callable[[str, Languages], Iterable[Slot]]
 
 
 def _text(find_slots: FindSlots, **options: Any) -> Reader:

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from seq2seq.documents.document import (
     UTF_16_ESCAPE,
+    Escape,
     Languages,
     Slot,
     Text,
@@ -97,15 +98,13 @@ def _values(content: str) -> Iterator[tuple[int, str, re.Match[str]]]:
             yield depth, key, match
 
 
-def _slots(
-    content: str, match: re.Match[str], syntax: Syntax, quote: Callable[[str], str]
-) -> Iterator[Slot]:
+def _slots(content: str, match: re.Match[str], syntax: Syntax, quote: Escape) -> Iterator[Slot]:
     text, offsets = unescape(match[1], _ESCAPE, _CHARACTERS)
     slots = only_language(find_texts(text, ICU if is_icu(text) else syntax))
     return quoted(content, match.start(1), slots, offsets, quote)
 
 
-def _quote_as(content: str) -> Callable[[str], str]:
+def _quote_as(content: str) -> Escape:
     """Return what quotes strings in ASCII if a file has such escapes, and nothing else."""
     return partial(quote_json, ascii_only=content.isascii() and "\\u" in content)
 

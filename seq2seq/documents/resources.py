@@ -187,9 +187,8 @@ def read_properties(content: str, _languages: Languages) -> Iterator[Slot]:
         if match[1] is None:
             continue
         if wrong := re.search(r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})", match[0]):
-            raise _refusal(
-                content, match.start() + wrong.end(), "\\u needs four hexadecimal digits"
-            )
+            place = match.start() + wrong.end()
+            raise _refusal(content, place, "\\u needs four hexadecimal digits")
         value, offsets = unescape(match[3], _JAVA_ESCAPE, _JAVA_CHARACTERS | _CONTINUED)
         values.append((match.start(3), value, offsets))
         quotes += value if re.search(r"\{\d", value) else ""

@@ -69,12 +69,12 @@ def _read_unit(unit: Element) -> list[Slot]:
     cut = unit.find("seg-source")
     segments = _segments(cut) if cut else {}
     if target is not None and _read(target) and state not in _UNTRANSLATED:
-        return _fill_segments(unit, segments, _segments(target))
+        return _fill_segments(unit, segments, target)
     if cut is None or not segments:
         span = _read(source)
         return [_fill(span, cut or source, target)] if span else []
     if target is not None and not _read(target) and set(_segments(target)) >= set(segments):
-        filled = _fill_segments(unit, segments, _segments(target))
+        filled = _fill_segments(unit, segments, target)
         return [_write(target, _renewed(target)), *filled] if state and filled else filled
     return _create_segments(cut, target, list(filter(None, map(_read, segments.values()))))
 
@@ -84,17 +84,15 @@ def _segments(element: Element) -> dict[str, Element]:
     return {segment.get("mid"): segment for segment in marks}
 
 
-def _fill_segments(
-    unit: Element, sources: dict[str, Element], targets: dict[str, Element]
-) -> list[Slot]:
+def _fill_segments(unit: Element, sources: dict[str, Element], target: Element) -> list[Slot]:
     """Fill the segments of a target that are empty and not locked."""
     definitions = chain.from_iterable(x.children for x in unit.children if x.local == "seg-defs")
     locked = {segment.get("id") for segment in definitions if segment.get("locked") == "true"}
     slots = []
-    for name, target in targets.items():
-        is_empty = name in sources and name not in locked and not _read(target)
+    for name, segment in _segments(target).items():
+        is_empty = name in sources and name not in locked and not _read(segment)
         if is_empty and (span := _read(sources[name])):
-            slots.append(_fill(span, sources[name], target))
+            slots.append(_fill(span, sources[name], segment))
     return slots
 
 

@@ -97,11 +97,9 @@ def test_lines_are_known_by_the_name_and_the_beginning() -> None:
     assert all(map(is_plain, [*names.split(), "Mr. Smith"]))
     names = "yml ftl csv rst tex svg ttml lrc php desktop ipynb py js c h sh log 7z mp3 json5 zip"
     assert not any(is_plain(f"messages.de.{suffix}") for suffix in names.split())
-    structured = "<?xml?>|<!--|<ul>\n|<svg\nid='a'>| <html><body>|{|{\"a\"|[\n{|#!/bin/sh|// a"
-    structured += (
-        "|WEBVTT|use strict;\n|namespace A {|---\na: b|\\section{A}|1\n00:01,0 --> 00:02,0\nA"
-    )
-    assert all(map(begins_as_code, structured.split("|")))
+    code = "<?xml?>|<!--|<ul>\n|<svg\nid='a'>| <html><body>|{|{\"a\"|[\n{|#!/bin/sh|// a"
+    code += "|WEBVTT|use strict;\n|namespace A {|---\na: b|\\section{A}|1\n00:01,0 --> 00:02,0\nA"
+    assert all(map(begins_as_code, code.split("|")))
     plain = "|A|<b>A</b> dog|<unk> a|{name} is|[Music] A|[1] A|--- A|#A|1\nA|use it; now|-- A"
     plain += "|I <3 you\n|>>de<< A"
     assert not any(map(begins_as_code, plain.split("|")))

@@ -158,9 +158,8 @@ def test_properties_are_found_as_java_reads_them() -> None:
     # Doubled apostrophes in one value speak for all with arguments, but not for the others.
     assert "plain=L'x\n" in join_words(document, "L'x")
     document = read("properties", "a=It''s {0}\nb=Is it {0}?")
-    assert (
-        document.join([document.texts[0], ("L'", Mark("{0}", "word"))]) == "a=It''s {0}\nb=L''{0}"
-    )
+    words = ("L'", Mark("{0}", "word"))
+    assert document.join([document.texts[0], words]) == "a=It''s {0}\nb=L''{0}"
     assert strings(read("properties", "a=It''s {0}\nb=It''s"))[1] == "It's"
     document = read("properties", "a=It's {0}\nb=Is it {0}?")
     assert document.join([document.texts[0], ("L'{0}",)]) == "a=It's {0}\nb=L'{0}"
@@ -256,6 +255,5 @@ def test_no_translation_becomes_a_placeholder(syntax: Syntax, words: str) -> Non
     marks = [part for part in slot.text if isinstance(part, Mark)]
     written = slot.write((f"é {words}", *marks, f"{words} é"))
     literal = "''|'[{}]'" if syntax is JAVA else "|".join(syntax.characters)
-    assert re.findall(syntax.arguments, re.sub(literal, "", written)) == [
-        mark.raw for mark in marks
-    ]
+    found = re.findall(syntax.arguments, re.sub(literal, "", written))
+    assert found == [mark.raw for mark in marks]
