@@ -5,20 +5,11 @@ A cue is translated as one text for each of its speakers, and broken into as man
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
-from seq2seq.documents.document import (
-    Escape,
-    Kind,
-    Languages,
-    Mark,
-    Slot,
-    Text,
-    only_strings,
-    write_text,
-)
+from seq2seq.documents.document import Kind, Languages, Mark, Slot, Text, only_strings, write_text
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,
@@ -130,7 +121,7 @@ def _read_ass_text(content: str, start: int, end: int) -> list[Piece]:
     return pieces
 
 
-def _slots(content: str, pieces: list[Piece], escape: Escape) -> Iterator[Slot]:
+def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> Iterator[Slot]:
     """Make a slot for each speaker of a cue, and for each part of it between blank lines."""
     blocks: list[list[Piece]] = [[]]
     ends = [index for index, piece in enumerate(pieces) if piece.value == "\n"]
@@ -151,7 +142,7 @@ def _slots(content: str, pieces: list[Piece], escape: Escape) -> Iterator[Slot]:
         yield from in_place(content, joined, render, _OUTSIDE)
 
 
-def _render(text: Text, start: int, end: int, content: str, escape: Escape) -> str:
+def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:
     ends = _LINE_END.findall(content, start, end)
     newline, count = ends[0] if ends else "", len(ends) + 1
     lines = break_lines(text, count)

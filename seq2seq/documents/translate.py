@@ -32,6 +32,7 @@ class _Piece:
         self.source = source
         self.shown = show(source, _stand_ins(source))
         self.translation = Translation([])
+        self.placed = source
 
     @property
     def needs_links(self) -> bool:
@@ -52,16 +53,22 @@ class _Piece:
         candidates = self.translation.candidates
         return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
 
-    def place(self, links: Sequence[Link], rank: int) -> Text | None:
-        """Return a candidate with its marks; None if its placeholders would not be the same."""
+    def place(self, alignment: Alignment | None, rank: int) -> bool:
+        """Put a candidate with its marks into `placed`, unless its placeholders would differ."""
         target, source = self.target(rank), self.source
+        self.placed = source
         if not target.strip() or target == self.shown.line:
-            return source
+            return True
+        links: list[Link] = []
+        if alignment:
+            sources, targets = alignment.source_spans, alignment.target_spans
+            links += (Link(sources[i], targets[j]) for i, j in alignment.pieces)
         text = without_new_quotes(in_order(place(self.shown, target, links), source), source)
         wanted, found = read_by_programs(source), read_by_programs(text)
         # Those of the translation may have an ending: `%s` becomes `%sin`.
         is_same = len(wanted) == len(found) and all(map(str.startswith, found, wanted))
-        return text if is_same else None
+        self.placed = text if is_same else source
+        return is_same
 
 
 class Plan:
@@ -121,16 +128,12 @@ class Plan:
     def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
         """Return the translations of the texts, with their marks; what has none stays."""
         waiting = iter(alignments)
-        placed: dict[object, Text] = {}
         for i, piece in enumerate(self._pieces):
-            links = list(_links(next(waiting))) if piece.needs_links else []
-            text = piece.place(links, rank)
-            if text is None:
+            if not piece.place(next(waiting) if piece.needs_links else None, rank):
                 self.kept.append(i)
-            placed[piece] = piece.source if text is None else text
         texts = []
         for layout in self._layouts:
-            parts = (placed[part] if isinstance(part, _Piece) else (part,) for part in layout)
+            parts = (part.placed if isinstance(part, _Piece) else (part,) for part in layout)
             texts.append(as_strings(chain.from_iterable(parts)))
         return texts
 
@@ -148,11 +151,6 @@ def _stand_ins(piece: Text) -> Iterator[str]:
             if stand_in:
                 free.remove(stand_in)
             yield stand_in
-
-
-def _links(alignment: Alignment) -> Iterator[Link]:
-    for source, target in alignment.pieces:
-        yield Link(alignment.source_spans[source], alignment.target_spans[target])
 
 
 def translate_file(
