@@ -281,8 +281,8 @@ class _Writer:
         if isinstance(left_item, Atom):
             if isinstance(right_item, Atom):
                 # Two words do not become one: `a`/`b` in Markdown must not end as `a``b`.
-                are_words = left_item.kind == right_item.kind == "word"
-                parted = are_words and left_item.end != right_item.start
+                both = left_item.kind == right_item.kind == "word"
+                parted = both and left_item.end != right_item.start
                 return left_item.space_after or right_item.space_before or " " * parted
             neighbour, gap = self._first(right_item), self.gaps[right_item]
             after = self.line[left_item.end : left_item.end + 2]

@@ -30,11 +30,11 @@ def read_xliff(root: Element, languages: Languages) -> Iterator[Slot]:
         units = (element for element in holder.walk() if element.local == unit_name)
         slots = list(chain.from_iterable(map(read_unit, units)))
         if slots and not holder.get(target):
-            yield _write(holder, holder.with_attributes(**{target: languages.target}))
+            yield _new_tag(holder, holder.with_attributes(**{target: languages.target}))
         yield from slots
 
 
-def _write(element: Element, tag: str) -> Slot:
+def _new_tag(element: Element, tag: str) -> Slot:
     """Write another start tag, where a target is filled."""
     return Slot((), element.start, element.inside, lambda _: tag)
 
@@ -75,7 +75,7 @@ def _read_unit(unit: Element) -> list[Slot]:
         return [_fill(span, cut or source, target)] if span else []
     if target is not None and not _read(target) and set(_segments(target)) >= set(segments):
         filled = _fill_segments(unit, segments, target)
-        return [_write(target, _renewed(target)), *filled] if state and filled else filled
+        return [_new_tag(target, _renewed(target)), *filled] if state and filled else filled
     return _create_segments(cut, target, list(filter(None, map(_read, segments.values()))))
 
 
