@@ -1,9 +1,10 @@
 """A document: the texts that are translated, and all that stays as it is."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from seq2seq.documents.encodings import Encoding
 from seq2seq.errors import UserError
@@ -25,9 +26,23 @@ Text = tuple[str | Mark, ...]
 """A text as its reader sees it, without escapes, with the marks at their places."""
 
 
-def write_text(text: Text, escape: Callable[[str], str] = str) -> str:
+Escape: TypeAlias = Callable[[str], str]
+"""Writes characters as the format has them."""
+
+
+def write_text(text: Text, escape: Escape = str) -> str:
     """Write the marks of a text as they are, and its strings by `escape`."""
     return "".join(item.raw if isinstance(item, Mark) else escape(item) for item in text)
+
+
+def map_strings(change: Callable[[str], str], text: Text) -> Text:
+    """Return a text with its strings changed, and its marks as they are."""
+    return tuple(item if isinstance(item, Mark) else change(item) for item in text)
+
+
+def only_strings(text: Iterable[str | Mark], mark: str = "") -> str:
+    """Return the strings of a text, with `mark` in place of each of its marks."""
+    return "".join(mark if isinstance(item, Mark) else item for item in text)
 
 
 def join_strings(items: Iterable[str | Mark]) -> Text:
@@ -46,6 +61,7 @@ class Slot:
     """A text, and where its translation goes."""
 
     text: Text
+    """Nothing where something must be written that is no translation."""
     start: int
     end: int
     """The translation replaces these characters of the document, perhaps none."""
@@ -54,6 +70,8 @@ class Slot:
 
     A model may write line ends where the format can't have them: see `spans.one_line`.
     """
+    holes: Sequence[tuple[Mark, int, int]] = ()
+    """Marks that have texts of their own in them, such as a note, and where these elements are."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +88,22 @@ def same_language(found: str, other_code: str) -> bool:
     return language == other_language or len(language) != len(other_language)
 
 
+def suits(source: str, target: str, languages: Languages) -> bool:
+    """Whether two codes may stand for the languages of the model; "" is none named."""
+    return same_language(source, languages.source) and same_language(target, languages.target)
+
+
 def check_languages(source: str, target: str, languages: Languages) -> None:
     """Refuse a document that names other languages than the model's; "" is none named."""
-    if not (same_language(source, languages.source) and same_language(target, languages.target)):
+    if not suits(source, target, languages):
         named = f"from {source} to {target}" if source and target else f"in {source or target}"
         raise UserError(
             f"is {named}, but the model translates {languages.source} to {languages.target}:"
             " take another model, or correct what the document says"
         )
+
+
+FindSlots: TypeAlias = Callable[[str, Languages], Iterable[Slot]]
 
 
 @dataclass(frozen=True)
@@ -86,53 +112,57 @@ class Document:
 
     content: str
     slots: Sequence[Slot]
-    """In the order of the places to which their translations go."""
+    """In the order of the places to which their translations go, those within others after them."""
 
-    @property
-    def texts(self) -> list[Text]:
-        """What is to be translated."""
-        return [slot.text for slot in self.slots]
-
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places; where there is None, what stands there stays."""
-        strings, end = [], 0
-        for slot, text in zip(self.slots, translations, strict=True):
-            if text is not None:
-                assert end <= slot.start
-                strings += [self.content[end : slot.start], slot.write(text)]
-                end = slot.end
-        return "".join([*strings, self.content[end:]])
-
-
-@dataclass(frozen=True)
-class Filled(Document):
-    """One that gets targets; slots without a text write what must be there if any of them is."""
-
-    groups: Sequence[range] = ()
-    """Slots that only together write a target: each has a translation or its source."""
+    @classmethod
+    def read(cls, find_slots: FindSlots, content: str, languages: Languages) -> "Document":
+        """Read a document of the format of which `find_slots` finds the texts."""
+        return cls(content, list(find_slots(content, languages)))
 
     @property
     def texts(self) -> list[Text]:
         """What is to be translated."""
         return [slot.text for slot in self.slots if slot.text]
 
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places."""
-        if all(text is None for text in translations):
-            return self.content
-        remaining = iter(translations)
-        complete = [next(remaining) if slot.text else () for slot in self.slots]
-        for group in self.groups:
-            if any(complete[i] is not None for i in group):
-                for i in group:
-                    complete[i] = self.slots[i].text if complete[i] is None else complete[i]
-        return super().join(complete)
+    def join(self, translations: Iterable[Text]) -> str:
+        """Put the translations of the texts in their places."""
+        waiting = iter(translations)
+        texts = [next(waiting) if slot.text else () for slot in self.slots]
+        written: list[tuple[int, int, str]] = []  # places and what is there, the last first
+        for slot, text in zip(reversed(self.slots), reversed(texts), strict=True):
+            within = []
+            while written and written[-1][0] < slot.end:
+                within.append(written.pop())
+            written.append((slot.start, slot.end, self._write(slot, text, within)))
+        return self._render(0, len(self.content), written[::-1])
+
+    def _write(self, slot: Slot, text: Text, within: Sequence[tuple[int, int, str]]) -> str:
+        """Write a translation, with what is written in the holes of its slot."""
+        if not within:
+            return slot.write(text)
+        if text == slot.text:
+            return self._render(slot.start, slot.end, within)
+        new: dict[str | Mark, Mark] = {}
+        for mark, start, end in slot.holes:
+            inner = within[bisect_left(within, (start,)) : bisect_left(within, (end,))]
+            raw = mark.raw.replace(self.content[start:end], self._render(start, end, inner))
+            new[mark] = mark._replace(raw=raw)
+        return slot.write(tuple(new.get(item, item) for item in text))
+
+    def _render(self, start: int, end: int, written: Sequence[tuple[int, int, str]]) -> str:
+        """Return a part of the content with what is written in it."""
+        strings = []
+        for first, last, string in written:
+            strings += [self.content[start:first], string]
+            start = last
+        return "".join([*strings, self.content[start:end]])
 
 
 @dataclass(frozen=True)
 class File:
     """A file that was read: a document, or an archive with several."""
 
+    content: bytes
     documents: Mapping[str, tuple[Document, Encoding]]
     """By their names in an archive."""
     replace: Callable[[Mapping[str, bytes]], bytes]
@@ -143,62 +173,56 @@ class File:
         """What is to be translated."""
         return [text for document, _ in self.documents.values() for text in document.texts]
 
-    def join(self, translations: Sequence[Text | None]) -> bytes:
-        """Return the file with translations in their places; where there is None, nothing changes.
-
-        With None everywhere, it is the same file.
-        """
-        new, start = {}, 0
+    def join(self, translations: Iterable[Text]) -> bytes:
+        """Return the file with the translations of the texts in their places."""
+        new, waiting = {}, iter(translations)
         for name, (document, encoding) in self.documents.items():
-            count = len(document.texts)
-            joined = document.join(translations[start : start + count])
-            start += count
+            joined = document.join(waiting)
             if joined != document.content:
                 new[name] = encoding.encode(joined)
-        return self.replace(new)
+        return self.replace(new) if new else self.content
 
 
 UTF_16_ESCAPE = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}"
 
 
-def decode_utf_16(escapes: str) -> str:
-    r"""Return the character that one or two `\uXXXX` stand for."""
-    units = bytes.fromhex(escapes.lower().replace("\\u", ""))
-    return units.decode("utf-16-be", "surrogatepass")
+def read_escape(match: re.Match[str], characters: Mapping[str, str]) -> str:
+    r"""Return the character of an escape: one or two `\uXXXX`, or `\n` as `characters` have it.
+
+    Groups of the match may be named `octal` and `hex`.
+    """
+    sign = match[0][1:2]
+    if sign in ("u", "U") and len(match[0]) > 2:
+        units = bytes.fromhex(re.sub(r"\\[uU]", "", match[0]))
+        return units.decode("utf-16-be", "surrogatepass")
+    if match.lastgroup in ("octal", "hex"):
+        return chr(int(match[match.lastgroup], 8 if match.lastgroup == "octal" else 16))
+    return characters.get(sign, sign)
 
 
 def unescape(
-    raw: str, escape: re.Pattern[str], character: Callable[[re.Match[str]], str]
+    raw: str, escape: re.Pattern[str], characters: Mapping[str, str]
 ) -> tuple[str, Sequence[int]]:
     """Return the text that a raw form stands for, and where each character begins, and the end."""
     strings, offsets, end = [], [], 0
     for match in escape.finditer(raw):
-        strings += [raw[end : match.start()], character(match)]
+        strings += [raw[end : match.start()], read_escape(match, characters)]
         offsets += [*range(end, match.start()), *[match.start()] * len(strings[-1])]
         end = match.end()
     return "".join([*strings, raw[end:]]), [*offsets, *range(end, len(raw) + 1)]
 
 
 def quoted(
-    content: str,
-    start: int,
-    slots: Sequence[Slot],
-    offsets: Sequence[int],
-    quote: Callable[[str], str] = str,
-) -> list[Slot]:
+    content: str, start: int, slots: Iterable[Slot], offsets: Sequence[int], quote: Escape = str
+) -> Iterator[Slot]:
     """Take slots of a value to the file, where `offsets` from `start` are those of its characters.
 
     `quote` writes a part of the value as the file has it.
     """
+    for slot in slots:
+        first, last = start + offsets[slot.start], start + offsets[slot.end]
 
-    def slot(inner: Slot) -> Slot:
-        first, last = start + offsets[inner.start], start + offsets[inner.end]
+        def write(text: Text, slot: Slot = slot, raw: str = content[first:last]) -> str:
+            return raw if text == slot.text else quote(slot.write(text))
 
-        def write(text: Text) -> str:
-            if text == inner.text:
-                return content[first:last]
-            return quote(inner.write(text))
-
-        return Slot(inner.text, first, last, write)
-
-    return [slot(inner) for inner in slots]
+        yield Slot(slot.text, first, last, write)

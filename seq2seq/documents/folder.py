@@ -10,11 +10,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from msgspec import DecodeError, convert
+from msgspec import DecodeError
 from msgspec.json import decode
 
 from seq2seq.decoding.translation import OutputWarnings
@@ -111,10 +112,9 @@ class FolderTranslation:
                 " command with --resume goes on"
             )
             raise
-        self.made = {
-            key: made if made.content == _EDITED else replace(made, replaced="")
-            for key, made in self.made.items()
-        }
+        for key, entry in self.made.items():
+            if entry.content != _EDITED:
+                self.made[key] = replace(entry, replaced="")
         self._write_record()
         self._summarize()
 
@@ -122,7 +122,11 @@ class FolderTranslation:
         """Make one file or folder, unless it is as it should be, or a user has made it."""
         try:
             if path.is_dir() and not path.is_symlink():
-                self._remove_own_link(target, name)
+                if target.is_symlink():  # its source, which was a link, has become a folder
+                    made = self.made.get(_printable(name))
+                    if made is None or made.content != _state(target):
+                        raise UserError(f"{target}: a link, which was not made here; move it away")
+                    target.unlink()
                 target.mkdir(exist_ok=True)
             elif path.is_file() or path.is_symlink():
                 self._update_file(path, target, name)
@@ -222,14 +226,6 @@ class FolderTranslation:
             copy_file(path, target)
         self.copied += 1
 
-    def _remove_own_link(self, target: Path, name: str) -> None:
-        """Remove a link that was copied, where its source has become a folder."""
-        made = self.made.get(_printable(name))
-        if target.is_symlink():
-            if made is None or made.content != _state(target):
-                raise UserError(f"{target}: a link, which was not made here; move it away")
-            target.unlink()
-
     def _refuse(self, name: str, reason: str) -> None:
         self.report(reason)
         self.refused.append(name)
@@ -294,11 +290,9 @@ def _read(path: Path) -> dict[str, Made]:
     made: dict[str, Made] = {}
     if path.exists():
         for line in path.read_bytes().splitlines():
-            try:
-                entry = convert(decode(line), Made)
-            except (DecodeError, RecursionError):
-                continue
-            made[entry.name] = entry
+            with suppress(DecodeError, RecursionError):
+                entry = decode(line, type=Made)
+                made[entry.name] = entry
     return made
 
 

@@ -1,12 +1,13 @@
 """The formats: from a file's name to its reader, and a file as its texts and its bytes again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from seq2seq.documents import encodings
-from seq2seq.documents.document import Document, File, Languages
+from seq2seq.documents.document import Document, File, FindSlots, Languages, Slot
 from seq2seq.documents.html import read_html
 from seq2seq.documents.json_messages import read_arb, read_json, read_xcstrings
 from seq2seq.documents.lines import read_text
@@ -24,25 +25,36 @@ from seq2seq.documents.resources import (
 from seq2seq.documents.subtitles import read_ass, read_srt, read_vtt
 from seq2seq.documents.tmx import read_tmx
 from seq2seq.documents.xliff import read_xliff
+from seq2seq.documents.xml import Element, parse
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import UNNAMED
 
 Reader: TypeAlias = Callable[[bytes, Languages], File]
 
 
-def _text(read: Callable[[str, Languages], Document], **options: Any) -> Reader:
+def _text(find_slots: FindSlots, **options: Any) -> Reader:
     """Turn a reader of text into a reader of bytes, which `decode` takes with these options."""
 
     def read_bytes(content: bytes, languages: Languages) -> File:
         text, encoding = encodings.decode(content, **options)
-        document = read(text, languages)
-        return File({"": (document, encoding)}, lambda new: new.get("", content))
+        document = Document.read(find_slots, text, languages)
+        return File(content, {"": (document, encoding)}, itemgetter(""))
 
     return read_bytes
 
 
-def _xml(read: Callable[[str, Languages], Document]) -> Reader:
-    return _text(read, declared=encodings.XML, errors="xmlcharrefreplace")
+def _xml(
+    name: str, meaning: str, find_slots: Callable[[Element, Languages], Iterable[Slot]]
+) -> Reader:
+    """Turn a reader of an element of this name into a reader of bytes."""
+
+    def read_root(content: str, languages: Languages) -> Iterable[Slot]:
+        root = parse(content)
+        if root.local != name:
+            raise UserError(f"not {meaning}: its first element is {root.name:.50}")
+        return find_slots(root, languages)
+
+    return _text(read_root, declared=encodings.XML, errors="xmlcharrefreplace")
 
 
 FORMATS: dict[str, Reader] = {
@@ -50,10 +62,7 @@ FORMATS: dict[str, Reader] = {
     "ass": _text(read_ass),
     "docx": read_docx,
     "html": _text(
-        read_html,
-        declared=encodings.HTML,
-        usual=("utf-8", "cp1252"),
-        errors="xmlcharrefreplace",
+        read_html, declared=encodings.HTML, usual=("utf-8", "cp1252"), errors="xmlcharrefreplace"
     ),
     "json": _text(read_json),
     "md": _text(read_markdown),
@@ -62,17 +71,17 @@ FORMATS: dict[str, Reader] = {
     "properties": _text(
         read_properties, usual=("ascii", "utf-8", "iso8859-1"), errors=encodings.JAVA_ESCAPES
     ),
-    "resx": _xml(read_resx),
+    "resx": _xml("root", "a file of .NET's resources", read_resx),
     "srt": _text(read_srt),
     "strings": _text(read_strings),
-    "stringsdict": _xml(read_stringsdict),
-    "tmx": _xml(read_tmx),
-    "ts": _xml(read_qt),
+    "stringsdict": _xml("plist", "a property list", read_stringsdict),
+    "tmx": _xml("tmx", "a TMX file", read_tmx),
+    "ts": _xml("TS", "a file of Qt's messages", read_qt),
     "txt": _text(read_text),
     "vtt": _text(read_vtt),
     "xcstrings": _text(read_xcstrings),
-    "xliff": _xml(read_xliff),
-    "xml": _xml(read_android),
+    "xliff": _xml("xliff", "an XLIFF file", read_xliff),
+    "xml": _xml("resources", "a file of Android's strings", read_android),
 }
 """By the suffix of its files, without the dot."""
 

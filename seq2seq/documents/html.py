@@ -12,7 +12,7 @@ import re
 from functools import partial
 from html import escape, unescape
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot
+from seq2seq.documents.document import Languages, Mark, Slot, write_text
 from seq2seq.documents.spans import Piece, in_place, tag_piece
 
 _TAGS = (
@@ -33,6 +33,7 @@ _EMPTY = frozenset(
     "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 )
 _SPACES = " \t\n\r\f"  # HTML's
+_escape = partial(escape, quote=False)
 _ATTRIBUTE = (
     rf"[^{_SPACES}/>][^{_SPACES}/>=]*"
     rf"(?:[{_SPACES}]*=[{_SPACES}]*(?:\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^{_SPACES}\"'>][^{_SPACES}>]*)?)?"
@@ -46,9 +47,9 @@ _MARKUP = re.compile(
 )
 
 
-def read_html(content: str, languages: Languages) -> Document:
+def read_html(content: str, _languages: Languages) -> list[Slot]:
     """Find the texts of a document, or of a part of one, however malformed."""
-    return Document(content, _Parser(content).slots)
+    return _Parser(content).slots
 
 
 class _Parser:
@@ -73,7 +74,7 @@ class _Parser:
             self._add_text(end_before, match.start())
             end = self._end(match)
             self._unsure = {place for place in self._unsure if place > match.start()}
-            if end is None or any(place < end for place in self._unsure):
+            if end is None or min(self._unsure, default=end) < end:
                 end_before = len(content)
                 break
             self._add_markup(match)
@@ -153,7 +154,7 @@ class _Parser:
 
     def _finish_run(self) -> None:
         """End the run: what follows belongs to another one."""
-        self.slots += in_place(self._content, self._run, partial(escape, quote=False))
+        self.slots += in_place(self._content, self._run, lambda text, *_: write_text(text, _escape))
         self._run, self._is_word = [], False
 
     def _add_text(self, start: int, end: int) -> None:
@@ -170,7 +171,9 @@ class _Parser:
 
 
 def _is_left_alone(name: str, attributes: str) -> bool:
-    pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, attributes))
-    values = {key.strip(_SPACES).lower(): value.strip(_SPACES + "\"'") for key, _, value in pairs}
+    values = {}
+    for attribute in re.findall(_ATTRIBUTE, attributes):
+        key, _, value = attribute.partition("=")
+        values[key.strip(_SPACES).lower()] = value.strip(_SPACES + "\"'")
     classes = values.get("class", "").split()
     return name in _LEFT_ALONE or values.get("translate") == "no" or "notranslate" in classes

@@ -2,20 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from seq2seq.documents.document import (
     UTF_16_ESCAPE,
-    Document,
-    Filled,
+    Escape,
     Languages,
     Slot,
     Text,
     check_languages,
-    decode_utf_16,
     quoted,
     same_language,
     unescape,
@@ -44,26 +42,23 @@ _JSON = replace(
     arguments=rf"{PLAIN.arguments}|'\{{'\w+'\}}'|\$t\([^()]*+\)|@(?:\.\w+)?:(?:\w[\w.-]*|\([^()]*+\))"
     r"|\{'[^']*'\}|(?<!\{)\{\s++\w+\s++\}(?!\})|\$\w+\$|\$[1-4](?![\d.,]*\d)|(?<![\w:]):[A-Za-z]\w++:?",
 )
-_MESSAGE_KEYS = ("message", "defaultMessage")
+_MESSAGE_KEYS = {"message", "defaultMessage"}
 
 
-def read_json(content: str, languages: Languages) -> Document:
+def read_json(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the values that are strings; of messages with a description, the message alone."""
     whole = check_json(content)
-    described = isinstance(whole, dict) and [
-        key
-        for key in _MESSAGE_KEYS
-        if whole and all(isinstance(value, dict) and key in value for value in whole.values())
-    ]
-    syntax_of_file = (
-        match
-        for depth, key, match in _values(content)
-        if not described or (depth == 2 and key in described)
-    )
-    return Document(content, list(_slots(content, syntax_of_file, _JSON)))
+    entries = list(whole.values()) if isinstance(whole, dict) else []
+    described = set[str]()
+    if entries and all(isinstance(entry, dict) for entry in entries):
+        described = _MESSAGE_KEYS.intersection(*entries)
+    quote = _quote_as(content)
+    for depth, key, match in _values(content):
+        if not described or (depth == 2 and key in described):
+            yield from _slots(content, match, _JSON, quote)
 
 
-def read_arb(content: str, languages: Languages) -> Document:
+def read_arb(content: str, languages: Languages) -> Iterator[Slot]:
     """Find the messages of an application resource bundle; `@@locale` becomes the target."""
     bundle = check_json(content)
     if not isinstance(bundle, dict):
@@ -71,13 +66,12 @@ def read_arb(content: str, languages: Languages) -> Document:
     locale = str(bundle.get("@@locale", ""))
     if not same_language(locale, languages.target):  # it may be a copy that is to be translated
         check_languages(locale, "", languages)
-    top = [(key, match) for depth, key, match in _values(content) if depth == 1]
-    slots = list(_slots(content, (match for key, match in top if key[:1] != "@"), WITHOUT_BRANCHES))
-    target = quote_json(languages.target.replace("-", "_"))
-    slots += [
-        Slot((), *match.span(1), lambda text: target) for key, match in top if key == "@@locale"
-    ]
-    return Document(content, sorted(slots, key=lambda slot: slot.start))
+    target, quote = quote_json(languages.target.replace("-", "_")), _quote_as(content)
+    for depth, key, match in _values(content):
+        if depth == 1 and key == "@@locale":
+            yield Slot((), *match.span(1), lambda _: target)
+        elif depth == 1 and key[:1] != "@":
+            yield from _slots(content, match, WITHOUT_BRANCHES, quote)
 
 
 def check_json(content: str) -> object:
@@ -90,28 +84,29 @@ def check_json(content: str) -> object:
         raise UserError(str(error)) from None
 
 
-def _values(content: str) -> list[tuple[int, str, re.Match[str]]]:
-    """List the strings that are values, with the number of brackets around them and their keys."""
-    values, depth, key = [], 0, ""
+def _values(content: str) -> Iterator[tuple[int, str, re.Match[str]]]:
+    """Yield the strings that are values, with the number of brackets around them and their keys."""
+    depth, key = 0, ""
     for match in _TOKEN.finditer(content):
         if match[0] in ("{", "["):
             depth += 1
         elif match[0] in ("}", "]"):
             depth -= 1
         elif match[2]:
-            key = unescape(match[1], _ESCAPE, _character)[0]
+            key = json.loads(f'"{match[1]}"')
         else:
-            values.append((depth, key, match))
-    return values
+            yield depth, key, match
 
 
-def _slots(content: str, matches: Iterable[re.Match[str]], syntax: Syntax) -> Iterator[Slot]:
-    """Make slots of strings, which are written in ASCII if the file is and has such escapes."""
-    quote = partial(quote_json, ascii_only=content.isascii() and "\\u" in content)
-    for match in matches:
-        text, offsets = unescape(match[1], _ESCAPE, _character)
-        slots = only_language(find_texts(text, ICU if is_icu(text) else syntax))
-        yield from quoted(content, match.start(1), slots, offsets, quote)
+def _slots(content: str, match: re.Match[str], syntax: Syntax, quote: Escape) -> Iterator[Slot]:
+    text, offsets = unescape(match[1], _ESCAPE, _CHARACTERS)
+    slots = only_language(find_texts(text, ICU if is_icu(text) else syntax))
+    return quoted(content, match.start(1), slots, offsets, quote)
+
+
+def _quote_as(content: str) -> Escape:
+    """Return what quotes strings in ASCII if a file has such escapes, and nothing else."""
+    return partial(quote_json, ascii_only=content.isascii() and "\\u" in content)
 
 
 def quote_json(text: str, ascii_only: bool = False) -> str:
@@ -119,15 +114,10 @@ def quote_json(text: str, ascii_only: bool = False) -> str:
     return json.dumps(text, ensure_ascii=ascii_only)[1:-1]
 
 
-def _character(match: re.Match[str]) -> str:
-    raw = match[0]
-    return decode_utf_16(raw) if raw[1] == "u" else _CHARACTERS.get(raw[1], raw[1])
-
-
 _MEMBER = re.compile(r'[\s,{]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 
 
-def read_xcstrings(content: str, languages: Languages) -> Document:
+def read_xcstrings(content: str, languages: Languages) -> Iterator[Slot]:
     """Find the strings that lack the target language; what they get needs review.
 
     A string without a text in the source language is its key. Plurals have the source's forms.
@@ -137,27 +127,19 @@ def read_xcstrings(content: str, languages: Languages) -> Document:
         raise UserError('not a catalogue of strings: it has no object "strings"')
     is_source = same_language(str(catalogue.get("sourceLanguage")), languages.source)
     first = next(start for name, _, start, _ in _members(content, 0) if name == "strings")
-    slots: list[Slot] = []
-    groups = []
     for key, entry, start, end in _members(content, first):
         localizations = entry.get("localizations", {}) if isinstance(entry, dict) else None
         if not isinstance(localizations, dict) or entry.get("shouldTranslate") is False:
             continue
-        source, target = (
-            _find(localizations, languages.source),
-            _find(localizations, languages.target),
-        )
+        source = _find(localizations, languages.source)
+        target = _find(localizations, languages.target)
         forms = localizations.get(source) or ({"stringUnit": {"value": key}} if is_source else None)
         is_done = any(unit.get("state") != "new" for unit in _empty(localizations.get(target))[1])
-        emptied, units = _empty(forms)
-        texts = [unit["value"] for unit in units]
-        if is_done or source == target != "" or not any(is_language((text,)) for text in texts):
+        if is_done or source == target != "":
             continue
+        emptied, units = _empty(forms)
         new = {**entry, "localizations": {**localizations, target or languages.target: emptied}}
-        filled = _fill(start, end, new, texts)
-        groups.append(range(len(slots), len(slots) + len(filled)))
-        slots += filled
-    return Filled(content, slots, groups)
+        yield from _fill(start, end, new, [unit["value"] for unit in units])
 
 
 def _members(content: str, at: int) -> Iterator[tuple[str, Any, int, int]]:
@@ -188,15 +170,16 @@ def _empty(localization: object) -> tuple[object, list[dict[str, Any]]]:
     return json.loads(json.dumps(localization), object_hook=empty), units
 
 
-def _fill(start: int, end: int, entry: dict[str, Any], texts: list[str]) -> list[Slot]:
+def _fill(start: int, end: int, entry: dict[str, Any], texts: list[str]) -> Iterator[Slot]:
     """Make slots of texts, and of what Xcode writes around them in an entry."""
+    if not any(is_language((text,)) for text in texts):
+        return
     written = json.dumps(entry, indent=2, separators=(",", " : "), ensure_ascii=False)
     before, *pieces = written.replace("\n", "\n    ").split("\\u0000", len(texts))
-    slots = [Slot((), start, end, lambda _: before)]
+    yield Slot((), start, end, lambda _: before)
     for text, after in zip(texts, pieces, strict=True):
 
         def write(translation: Text, text: str = text, after: str = after) -> str:
             return quote_json(write_text(translation or (text,))) + after
 
-        slots.append(Slot((text,) if is_language((text,)) else (), end, end, write))
-    return slots
+        yield Slot((text,) if is_language((text,)) else (), end, end, write)

@@ -1,10 +1,11 @@
 """Plain text: each line is a text."""
 
 import re
+from collections.abc import Iterator
 from locale import locale_alias
 from pathlib import PurePath
 
-from seq2seq.documents.document import Document, Languages, Slot, write_text
+from seq2seq.documents.document import Languages, Slot, write_text
 from seq2seq.errors import UserError
 
 # Languages, but no programs; more of them, and parts of corpora and what is made of these
@@ -35,14 +36,14 @@ def begins_as_code(content: str) -> bool:
     return bool(_STRUCTURED.match(content))
 
 
-def read_text(content: str, languages: Languages) -> Document:
+def read_text(content: str, languages: Languages) -> Iterator[Slot]:
     """Find the lines of a file that are text."""
     if begins_as_code(content):
         raise UserError(NOT_PLAIN)
     return read_lines(content, languages)
 
 
-def read_lines(content: str, languages: Languages) -> Document:
+def read_lines(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the lines that aren't empty."""
-    matches = re.finditer(r"[^\r\n]+", content)
-    return Document(content, [Slot((line[0],), *line.span(), write_text) for line in matches])
+    for line in re.finditer(r"[^\r\n]+", content):
+        yield Slot((line[0],), *line.span(), write_text)

@@ -5,11 +5,12 @@ markdown-it finds these; code, HTML, front matter and definitions of links stay 
 
 import html
 import re
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, quoted
+from seq2seq.documents.document import Languages, Mark, Slot, Text, quoted
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,
@@ -83,7 +84,7 @@ _SPECIAL = re.compile(
 )
 
 
-def read_markdown(content: str, languages: Languages) -> Document:
+def read_markdown(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of a document: CommonMark, and the tables of GitHub."""
     from markdown_it import MarkdownIt
 
@@ -97,17 +98,14 @@ def read_markdown(content: str, languages: Languages) -> Document:
     parser.block.parse(text, parser, env, tokens)
     labels = set(env.get("references", {}))
 
-    slots: list[Slot] = []
     cell_end = 0  # where the last cell of a row ended
     for before, token in pairwise(tokens):
         if token.type == "inline" and token.map:
             in_table = before.type in ("th_open", "td_open")
             first, after = token.map[0], token.map[0] + token.content.count("\n") + 1
-            groups = _locate(content, lines[first:after], token.content, cell_end, in_table)
-            for group in groups:
-                slots += _slots(content, group, labels, in_table)
+            for group in _locate(content, lines[first:after], token.content, cell_end, in_table):
+                yield from _slots(content, group, labels, in_table)
                 cell_end = group[-1][1]
-    return Document(content, slots)
 
 
 def _locate(
@@ -133,7 +131,7 @@ def _locate(
 
 def _slots(
     content: str, lines: list[tuple[int, int]], labels: set[str], in_table: bool
-) -> list[Slot]:
+) -> Iterator[Slot]:
     text = "\n".join(content[start:end] for start, end in lines)
     offsets = [at for start, end in lines for at in range(start, end + 1)]
     pieces = _with_labels(text, _with_emphasis(text, _read(text)), labels)
@@ -148,7 +146,7 @@ def _slots(
         at = text.find("\n", group[0].start, group[-1].end)
         newline = content[offsets[at] : offsets[at + 1]] if at >= 0 else ""
         render = partial(_render, source=text, newline=newline, in_table=in_table)
-        slots += in_place(text, group, render=render)
+        slots += in_place(text, group, render)
     return quoted(content, 0, slots, offsets)
 
 

@@ -4,146 +4,108 @@ import re
 import struct
 import zipfile
 import zlib
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import Literal
 
 from seq2seq.documents import encodings
-from seq2seq.documents.document import Document, File, Kind, Languages, Mark, Slot, Text, write_text
+from seq2seq.documents.document import (
+    Document,
+    File,
+    Kind,
+    Languages,
+    Mark,
+    Slot,
+    Text,
+    only_strings,
+    write_text,
+)
 from seq2seq.documents.encodings import Encoding
 from seq2seq.documents.xml import Element, Role, escape, pair, parse, read_span, read_string
 from seq2seq.errors import UserError
 
 _MAX_XML = 100_000_000  # bytes of the members that are read, without compression
-_LOCAL = struct.Struct("<4s2B4HL2L2H")
-_MAX_32, _MAX_16 = 0xFFFFFFFF, 0xFFFF
+_ERRORS = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, OSError,
+)  # fmt: skip
 
 
 class Archive:
-    """A ZIP archive without tricks: no member twice, none inside another, none encrypted."""
+    """A ZIP archive without tricks: no member twice, none outside, none encrypted."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         try:
-            with zipfile.ZipFile(BytesIO(content)) as archive:
-                self._members = archive.infolist()
-                self._directory = archive.start_dir
-        except (zipfile.BadZipFile, struct.error, ValueError, RuntimeError, OSError) as error:
+            self._zip = zipfile.ZipFile(BytesIO(content))
+        except _ERRORS as error:
             raise UserError(
                 f"not a ZIP archive ({error}): it is damaged, protected by a password, or has an"
                 " older format"
             ) from None
-        self._check()
-        self._left = _MAX_XML
-
-    @property
-    def names(self) -> list[str]:
+        self.names = self._zip.namelist()
         """The names of the members, in their order."""
-        return [member.filename for member in self._members]
-
-    def _check(self) -> None:
-        names = self.names
-        if len(set(names)) < len(names):
+        self._left = _MAX_XML
+        if len(set(self.names)) < len(self.names):
             raise UserError("the archive has two members of one name")
-        if self._content.rfind(b"PK\x06\x07", self._directory) >= 0:
+        if content.rfind(b"PK\x06\x07", self._zip.start_dir) >= 0:
             raise UserError("the archive is of the kind for more than 4 GiB (ZIP64)")
-        for name in names:
+        for member in self._zip.infolist():
+            name = member.filename
             if name.startswith("/") or "\\" in name or ".." in name.split("/"):
                 raise UserError(f"the archive has a member that lies outside it: {name!r:.100}")
-        places = sorted(member.header_offset for member in self._members)
-        sizes = {member.header_offset: member for member in self._members}
-        for start, end in pairwise([*places, self._directory]):
-            member = sizes[start]
             if member.flag_bits & 1:
                 raise UserError("the archive is encrypted: save it without a password first")
-            if _MAX_32 in (member.file_size, member.compress_size, member.header_offset):
-                raise UserError("the archive is of the kind for more than 4 GiB (ZIP64)")
-            data = self._find_data(member)
-            if data is None or data + member.compress_size > end:
-                raise UserError("the archive has members inside one another, or is damaged")
-
-    def _find_data(self, member: zipfile.ZipInfo) -> int | None:
-        """Return where the data of a member begin."""
-        header = self._content[member.header_offset : member.header_offset + _LOCAL.size]
-        if len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
-            return None
-        name, extra = _LOCAL.unpack(header)[-2:]
-        return member.header_offset + _LOCAL.size + int(name) + int(extra)
 
     def read(self, name: str) -> bytes:
         """Return a member without its compression, not one byte more than it says it has."""
-        member = next(member for member in self._members if member.filename == name)
-        start = self._find_data(member)
-        assert start is not None
-        data = self._content[start : start + member.compress_size]
+        member = self._zip.getinfo(name)
         self._left -= member.file_size
         if self._left < 0:
             raise UserError(f"the archive has more than {_MAX_XML:,} bytes of text")
-        if member.compress_type == zipfile.ZIP_DEFLATED:
-            try:
-                data = zlib.decompressobj(-15).decompress(data, member.file_size + 1)
-            except zlib.error:
-                data = b""
-        elif member.compress_type != zipfile.ZIP_STORED:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise UserError("compressed in a way that is not known")
-        if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
-            raise UserError("damaged")
-        return data
+        try:
+            with self._zip.open(member) as file:
+                return file.read(member.file_size + 1)
+        except _ERRORS:
+            raise UserError("damaged") from None
 
     def replace(self, new: Mapping[str, bytes]) -> bytes:
         """Return the archive with other content in some members."""
-        if not new:
-            return self._content
-        ends = dict(pairwise(sorted([*(x.header_offset for x in self._members), self._directory])))
-        records: list[bytes] = [self._content[: min(ends)]]
-        length = len(records[0])
-        moved: dict[str, tuple[int, bytes]] = {}  # where members begin, and what has changed
-        for member in sorted(self._members, key=lambda member: member.header_offset):
-            offset = member.header_offset
-            record, numbers = self._content[offset : ends[offset]], b""
-            if member.filename in new:
-                record, numbers = self._rewrite(member, new[member.filename])
-            moved[member.filename] = length, numbers
-            records.append(record)
-            length += len(record)
-        return b"".join([*records, *self._write_directory(moved, length)])
-
-    def _rewrite(self, member: zipfile.ZipInfo, data: bytes) -> tuple[bytes, bytes]:
-        """Return a member anew, and its checksum and sizes."""
-        packed = data
-        if member.compress_type == zipfile.ZIP_DEFLATED:
-            compressor = zlib.compressobj(wbits=-15)
-            packed = compressor.compress(data) + compressor.flush()
-        numbers = struct.pack("<3L", zlib.crc32(data), len(packed), len(data))
-        header = self._content[member.header_offset : member.header_offset + _LOCAL.size]
-        size = int(_LOCAL.unpack(header)[-2])
-        name = self._content[member.header_offset + _LOCAL.size :][:size]
-        flags = struct.pack("<H", struct.unpack("<H", header[6:8])[0] & ~8)  # sizes are here
-        lengths = struct.pack("<2H", size, 0)
-        return header[:6] + flags + header[8:14] + numbers + lengths + name + packed, numbers
-
-    def _write_directory(
-        self, moved: Mapping[str, tuple[int, bytes]], start: int
-    ) -> Iterator[bytes]:
-        """Write the list of members, and what follows it, for their new places."""
-        place = self._directory
-        for member in self._members:
-            entry = self._content[place : place + 46]
-            size = 46 + sum(struct.unpack("<3H", entry[28:34]))
-            offset, numbers = moved[member.filename]
-            flags = struct.unpack("<H", entry[8:10])[0] & ~(8 if numbers else 0)
-            yield entry[:8] + struct.pack("<H", flags) + entry[10:16]
-            yield (numbers or entry[16:28]) + entry[28:42] + struct.pack("<L", offset)
-            yield self._content[place + 46 : place + size]
-            place += size
-        end = self._content.rindex(b"PK\x05\x06")
-        yield self._content[place : end + 16] + struct.pack("<L", start)
-        yield self._content[end + 20 :]
+        directory = bytearray(self._content[self._zip.start_dir :])
+        entries, entry = {}, 0  # where members are in it
+        for name in self.names:
+            entries[name] = entry
+            entry += 46 + sum(struct.unpack_from("<3H", directory, entry + 28))
+        members = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
+        starts = [*map(attrgetter("header_offset"), members), self._zip.start_dir]
+        written = bytearray(self._content[: starts[0]])
+        for member, (start, end) in zip(members, pairwise(starts), strict=True):
+            entry = entries[member.filename]
+            struct.pack_into("<L", directory, entry + 42, len(written))
+            if member.filename not in new:
+                written += self._content[start:end]
+                continue
+            data = packed = new[member.filename]
+            if member.compress_type == zipfile.ZIP_DEFLATED:
+                compressor = zlib.compressobj(wbits=-15)
+                packed = compressor.compress(data) + compressor.flush()
+            numbers = struct.pack("<3L", zlib.crc32(data), len(packed), len(data))
+            directory[entry + 8] &= ~8  # the sizes are in the header, not behind the data
+            directory[entry + 16 : entry + 28] = numbers
+            (length,) = struct.unpack_from("<H", self._content, start + 26)
+            header = bytearray(self._content[start : start + 30 + length])
+            header[6] &= ~8
+            header[14:30] = numbers + struct.pack("<2H", length, 0)
+            written += header + packed
+        end = directory.rindex(b"PK\x05\x06")
+        struct.pack_into("<L", directory, end + 16, len(written))
+        return bytes(written + directory)
 
 
 # What in a paragraph of a .odt is no word: layout, notes, drawings, and what marks a place.
@@ -152,55 +114,6 @@ _ODT_ALONE = re.compile(
     r"|(toc|user-index|alphabetical-index)-mark.*)|draw:.*|office:.*"
 )
 _ODT_RANGE = re.compile(r"(text:bookmark|text:reference-mark|text:change)-(start|end)")
-
-
-@dataclass(frozen=True)
-class Paragraph(Slot):
-    """A paragraph, and what in it has paragraphs of its own: a mark, and where that element is."""
-
-    holes: Sequence[tuple[Mark, int, int]] = ()
-
-
-@dataclass(frozen=True)
-class _Part(Document):
-    """An XML file of an archive; the paragraphs of notes and text boxes lie within others."""
-
-    def join(self, translations: Sequence[Text | None]) -> str:
-        """Put translations in their places."""
-        slots = list(zip(self.slots, translations, strict=True))
-        return self._render(0, len(self.content), slots)
-
-    def _render(self, start: int, end: int, slots: Sequence[tuple[Slot, Text | None]]) -> str:
-        strings, i = [], 0
-        while i < len(slots):
-            slot, text = slots[i]
-            i += 1
-            if text is None:
-                continue
-            first = i
-            while i < len(slots) and slots[i][0].start < slot.end:
-                i += 1
-            strings += [self.content[start : slot.start], self._write(slot, text, slots[first:i])]
-            start = slot.end
-        return "".join([*strings, self.content[start:end]])
-
-    def _write(self, slot: Slot, text: Text, within: Sequence[tuple[Slot, Text | None]]) -> str:
-        """Write a paragraph, with those that are within it."""
-        if text == slot.text:
-            return self._render(slot.start, slot.end, within)
-        assert isinstance(slot, Paragraph)
-        new: dict[Mark, str] = {}
-        starts = [inner.start for inner, _ in within]
-        for mark, start, end in slot.holes:
-            inner = within[bisect_left(starts, start) : bisect_left(starts, end)]
-            old = self.content[start:end]
-            new[mark] = mark.raw.replace(old, self._render(start, end, inner))
-        return slot.write(
-            tuple(
-                Mark(new[item], item.kind) if isinstance(item, Mark) and item in new else item
-                for item in text
-            )
-        )
 
 
 def read_archive(
@@ -227,8 +140,8 @@ def read_archive(
             slots = sorted(read(parse(text)), key=lambda slot: (slot.start, -slot.end))
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
-        members[name] = _Part(text, slots), encoding
-    return File(members, archive.replace)
+        members[name] = Document(text, slots), encoding
+    return File(content, members, archive.replace)
 
 
 def read_odt(content: bytes, _languages: Languages) -> File:
@@ -241,13 +154,12 @@ def read_odt(content: bytes, _languages: Languages) -> File:
 
 
 def _odt_slots(root: Element) -> Iterator[Slot]:
-    tracked = (x for x in root.walk() if x.name == "text:tracked-changes")
-    deleted = {x for changes in tracked for x in changes.walk()}
+    deleted = set[Element]().union(*map(Element.walk, root.walk("text:tracked-changes")))
     for element in root.walk():
         if element.name in ("text:p", "text:h") and element not in deleted:
             holes: list[tuple[Mark, int, int]] = []
             if span := read_span(element, partial(_odt_role, holes)):
-                yield Paragraph(span.text, span.start, span.end, span.write, holes)
+                yield Slot(span.text, span.start, span.end, span.write, holes)
 
 
 def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
@@ -257,7 +169,7 @@ def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
         key = element.get("text:name") or element.get("text:change-id")
         return ("open" if match[2] == "start" else "close"), (match[1], key)
     kind: Literal["alone", "word"] = "alone" if _ODT_ALONE.fullmatch(element.name) else "word"
-    if any(x.name in ("text:p", "text:h") for x in element.walk()):
+    if any(element.walk("text:p")) or any(element.walk("text:h")):
         holes.append((Mark(element.raw, kind), element.start, element.end))
     return kind
 
@@ -299,8 +211,8 @@ def _docx_slots(root: Element) -> Iterator[Slot]:
     prefix = f"{is_text[1]}:" if is_text else "w:"
     # Drawings don't know the attribute.
     space = "" if is_text and is_text.re is _DRAWING else ' xml:space="preserve"'
-    for element in root.walk():
-        if element.name == f"{prefix}p" and (slot := _Word(prefix, space, element).slot()):
+    for element in root.walk(f"{prefix}p"):
+        if slot := _Word(prefix, space, element).slot():
             yield slot
 
 
@@ -345,27 +257,30 @@ class _Word:
         self._run, self._run_end = f"<{prefix}r>", f"</{prefix}r>"
         self._holes: list[tuple[Mark, int, int]] = []
         items = self._join_fields(self._read(paragraph))
-        cursors = {
-            i
-            for i, (one, following) in enumerate(pairwise(items))
-            if one.is_cursor and following.role == ("close", one.role[1])
-        }
-        items = [x for i, x in enumerate(items) if not cursors & {i - 1, i}]
-        fixed = [i for i, item in enumerate(items) if not item.is_loose]
-        self._items = items[fixed[0] : fixed[-1] + 1] if fixed else []
+        self._items: list[_Item] = []
         sizes: Counter[str] = Counter()
-        for item in self._items:
-            sizes[item.format] += len(item.part) if isinstance(item.part, str) else 0
-        self._base = sizes.most_common(1)[0][0] if fixed else ""
+        for item in items:
+            last = self._items[-1] if self._items else item
+            if last.is_cursor and item.role == ("close", last.role[1]):
+                self._items.pop()
+            elif self._items or not item.is_loose:
+                self._items.append(item)
+            if isinstance(item.part, str):
+                sizes[item.format] += len(item.part)
+        while self._items and self._items[-1].is_loose:
+            self._items.pop()
+        self._base = max(sizes, key=sizes.__getitem__, default="")
         self._heads: dict[str, tuple[str, str]] = {}  # of marks: what to write, and the formatting
 
     def slot(self) -> Slot | None:
         """Return the text from the first to the last word, if there is any."""
-        texts = (item.part for item in self._items if isinstance(item.part, str))
-        if not any(re.search(r"[^\W\d_]", text) for text in texts):
+        if not re.search(r"[^\W\d_]", only_strings(item.part for item in self._items)):
             return None
         start, end = self._items[0].start, self._items[-1].end
-        return Paragraph(pair(self._parts()), start, end, self._write, self._holes)
+        text, raw = pair(self._parts()), self._content[start:end]
+        return Slot(
+            text, start, end, lambda new: raw if new == text else self._write(new), self._holes
+        )
 
     def _read(self, parent: Element) -> Iterator[_Item]:
         for child in parent.children:
@@ -415,7 +330,7 @@ class _Word:
 
     def _mark(self, element: Element, raw: str, kind: Kind = "alone") -> Mark:
         mark = Mark(raw, kind)
-        if any(x.name == f"{self._prefix}p" for x in element.walk()):
+        if any(element.walk(f"{self._prefix}p")):
             self._holes.append((mark, element.start, element.end))
         return mark
 
@@ -437,15 +352,14 @@ class _Word:
         return joined
 
     def _read_field(self, items: list[_Item]) -> list[_Item]:
-        code = "".join(item.field[1:] for item in items if item.field.startswith("="))
-        places = [i for i, item in enumerate(items) if item.field == "separate"]
+        fields = [item.field for item in items]
+        code = "".join(field[1:] for field in fields if field.startswith("="))
         first, last = items[0], items[-1]
-        if places and _LINK.match(code):
-            end = items[places[0]].end
-            mark = Mark(self._content[first.start : end])
-            start = _Item(mark, first.start, end, ("open", None))
-            close = _Item(last.part, last.start, last.end, ("close", None))
-            return [start, *items[places[0] + 1 : -1], close]
+        if "separate" in fields and _LINK.match(code):
+            middle = fields.index("separate")
+            end = items[middle].end
+            start = _Item(Mark(self._content[first.start : end]), first.start, end, ("open", None))
+            return [start, *items[middle + 1 : -1], replace(last, role=("close", None))]
         return [_Item(Mark(self._content[first.start : last.end], "word"), first.start, last.end)]
 
     def _parts(self) -> list[tuple[str | Mark, Role]]:
@@ -482,20 +396,19 @@ class _Word:
 
     def _write(self, translation: Text) -> str:
         """Write each string as a run of its own, in the formatting of the marks around it."""
-        written = []
+        written = ""
         formats = [self._base]
         for item in translation:
             if isinstance(item, str):
-                if item:
-                    text = f"{self._text}{escape(item)}</{self._prefix}t>"
-                    written.append(f"{self._run}{formats[-1]}{text}{self._run_end}")
+                text = f"{self._text}{escape(item)}</{self._prefix}t>"
+                written += f"{self._run}{formats[-1]}{text}{self._run_end}"
             elif item.kind == "open":
                 head, formatting = self._heads.get(item.raw, (item.raw, formats[-1]))
-                written.append(head)
+                written += head
                 formats.append(formatting)
             elif item.kind == "close":
-                written.append(item.raw.removeprefix(self._run_end))
+                written += item.raw.removeprefix(self._run_end)
                 formats.pop()
             else:
-                written.append(item.raw)
-        return "".join(written)
+                written += item.raw
+        return written

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
+from seq2seq.documents.document import Mark, Slot, Text, join_strings, only_strings, write_text
 from seq2seq.documents.projection import are_words
 from seq2seq.documents.spans import (
     BLOCK,
@@ -121,12 +121,15 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
             return Piece(*match.span(), Mark(raw), "-")
         return tag_piece(*match.span(), raw)
 
+    def write(text: Text, _start: int, _end: int) -> str:
+        return write_text(text, lambda string: syntax.escape(one_line(string)))
+
     slots: list[Slot] = []
     has_branches = syntax in (ICU, WITHOUT_BRANCHES)
-    for start, end in find_icu_texts(message) if has_branches else [(0, len(message))]:
-        for line in re.compile(r"[^\n]+").finditer(message, start, end):
+    for span in find_icu_texts(message) if has_branches else [(0, len(message))]:
+        for line in re.compile(r"[^\n]+").finditer(message, *span):
             pieces = read_pieces(message, *line.span(), token, read)
-            slots += in_place(message, pieces, lambda text: syntax.escape(one_line(text)))
+            slots += in_place(message, pieces, write)
     return slots
 
 
@@ -264,22 +267,22 @@ def find_placeholders(text: Text) -> Text:
             items.append(item[end : match.start()])
             end = match.end()
             name = match["name"] or match["phrase"]
-            kind: Kind = "word" if match["word"] else "alone"
+            mark = Found(raw, "word" if match["word"] else "alone")
             if name and (raw.startswith("</") or raw.endswith("}")):
                 if opened and opened[-1][1] == name:
                     start, _, opening = opened.pop()
                     items[start] = Found(opening, "open")
-                    kind = "close"
+                    mark = Found(raw, "close")
             elif name and not UNPAIRED.match(raw):
                 opened.append((len(items), name, raw))
-            items.append(Found(raw, kind))
+            items.append(mark)
         items.append(item[end:])
     return tuple(filter(None, items))
 
 
 def _find_branches(text: Text) -> Iterator[str | Mark]:
     """Make marks of what stands around the branches of ICU's plurals, and of `#` in them."""
-    message = "".join(item if isinstance(item, str) else "\0" for item in text)
+    message = only_strings(text, mark="\0")
     texts = find_icu_texts(message) if is_icu(message) else []
     spans = pairwise([0, *chain(*texts), len(message)])
     between = [message[start:end] for start, end in islice(spans, 0, None, 2)]
@@ -398,12 +401,14 @@ def is_language(text: Text) -> bool:
 
     What has letters beyond ASCII is a word, and a single letter is neither.
     """
-    strings = (
-        item if isinstance(item, str) else "0" if item.kind == "word" else " "
-        for item in find_placeholders(text)
-    )
+    shown = ""
+    for item in find_placeholders(text):
+        if isinstance(item, Mark):
+            shown += "0" if item.kind == "word" else " "
+        else:
+            shown += item
     words = code = 0
-    for token in "".join(strings).split():
+    for token in shown.split():
         letters = "".join(filter(str.isalpha, token))
         if not letters.isascii() or (len(letters) > 1 and _WORD.fullmatch(token)):
             words += 1

@@ -9,9 +9,10 @@ may swap, and so may words such as `{name}`; other marks keep their order.
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise, starmap
+from operator import itemgetter
 from typing import NamedTuple
 
 from seq2seq.documents.document import Kind, Mark, Text
@@ -27,20 +28,14 @@ class Atom:
     """What moves as one: a mark, or a pair around no text."""
 
     parts: Text
+    kind: Kind
+    """That of its mark; one half of a pair is `half`, whatever it is in the text."""
     stand_in: str
     start: int
     end: int
     """Where it is in the line; `start` and `end` differ only if it has a stand-in."""
     space_before: str
     space_after: str = ""
-
-    @property
-    def kind(self) -> Kind:
-        """That of its mark; one half of a pair is `half`, whatever it is in the text."""
-        mark = self.parts[0]
-        if len(self.parts) > 1 or isinstance(mark, str):
-            return "alone"
-        return "half" if mark.kind in ("open", "close") else mark.kind
 
 
 @dataclass(eq=False)
@@ -83,9 +78,10 @@ class Shown:
 
     def has_marks_within(self, words: re.Pattern[str]) -> bool:
         """Tell whether a mark stands inside what a pattern matches."""
-        places = {at for _, item in _walk(self.root) for at in (item.start, item.end)}
-        spans = (match.span() for match in words.finditer(self.line))
-        return any(places.intersection(range(start + 1, end)) for start, end in spans)
+        inside = set[int]()
+        for match in words.finditer(self.line):
+            inside.update(range(match.start() + 1, match.end()))
+        return any(item.start in inside or item.end in inside for _, item in _walk(self.root))
 
 
 def _walk(pair: Pair) -> "Iterator[tuple[Pair, Pair | Atom]]":
@@ -134,7 +130,8 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             pair.end, pair.after = len(line), item
             hidden = hidden or line[-1:] in STOPS
             if pair.start == pair.end:
-                last = Atom(text[start : index + 1], "", pair.start, pair.end, _one_space(before))
+                parts, place = text[start : index + 1], pair.start
+                last = Atom(parts, "alone", "", place, place, _one_space(before))
                 within[-1].items[-1] = last
                 blank, hidden = "", True
             continue
@@ -154,7 +151,9 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             last, blank = None, item[len(item.rstrip()) :]
             space = blank
         else:
-            last = Atom((item,), words, len(line) - len(words), len(line), _one_space(blank))
+            kind: Kind = "half" if item.kind in ("open", "close") else item.kind
+            begin = len(line) - len(words)
+            last = Atom((item,), kind, words, begin, len(line), _one_space(blank))
             within[-1].items.append(last)
             blank = ""
     root.end, root.after = len(line), blank
@@ -196,6 +195,10 @@ _NEAR = 8  # units within which a pair looks for a word if none comes from its t
 Span = tuple[int, int]
 
 
+def _units(spans: "Mapping[Pair, Span]") -> set[int]:
+    return set(chain.from_iterable(starmap(range, spans.values())))
+
+
 class Link(NamedTuple):
     """Characters of a source and of its translation that belong together."""
 
@@ -220,16 +223,14 @@ class _Writer:
         # Stand-ins are units, too; they are not written, but the words that they stand for.
         self.units: list[Span] = []
         self.unit_of: dict[Atom, int] = {}
-        places = [(target.find(atom.stand_in), atom) for atom in shown.stand_ins]
+        places = {target.find(atom.stand_in): atom for atom in shown.stand_ins}
         end = 0
-        for start, atom in sorted(
-            (span for span in places if span[0] >= 0), key=lambda span: span[0]
-        ):
-            self.units += (match.span() for match in unit.finditer(target, end, start))
-            end = start + len(atom.stand_in)
-            self.unit_of[atom] = len(self.units)
+        for start in sorted(places.keys() - {-1}):
+            self.units += map(re.Match.span, unit.finditer(target, end, start))
+            end = start + len(places[start].stand_in)
+            self.unit_of[places[start]] = len(self.units)
             self.units.append((start, end))
-        self.units += (match.span() for match in unit.finditer(target, end))
+        self.units += map(re.Match.span, unit.finditer(target, end))
         between = pairwise([(0, 0), *self.units, (len(target), 0)])
         self.gaps = [target[span[1] : following[0]] for span, following in between]
         self.gaps[0] = self.gaps[-1] = " "
@@ -280,16 +281,12 @@ class _Writer:
         if isinstance(left_item, Atom):
             if isinstance(right_item, Atom):
                 # Two words do not become one: `a`/`b` in Markdown must not end as `a``b`.
-                parted = (
-                    left_item.kind == right_item.kind == "word"
-                    and left_item.end != right_item.start
-                )
+                both = left_item.kind == right_item.kind == "word"
+                parted = both and left_item.end != right_item.start
                 return left_item.space_after or right_item.space_before or " " * parted
             neighbour, gap = self._first(right_item), self.gaps[right_item]
-            space, character = (
-                left_item.space_after,
-                self.line[left_item.end : left_item.end + 2].strip()[:1],
-            )
+            after = self.line[left_item.end : left_item.end + 2]
+            space, character = left_item.space_after, after.strip()[:1]
         elif isinstance(right_item, Atom):
             neighbour, gap = self.target[self.units[left_item][1] - 1], self.gaps[left_item + 1]
             before = self.line[max(0, right_item.start - 2) : right_item.start]
@@ -322,13 +319,12 @@ class _Writer:
 
     def _arrange_part(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
         spans = self._find_spans(pair, low, high)
-        taken = {unit for span in spans.values() for unit in range(*span)}
+        taken = _units(spans)
         # From between the units of a pair, what is not in it moves to the nearer end.
-        ends = {
-            place: start if place - start < end - place else end
-            for start, end in spans.values()
-            for place in range(start + 1, end)
-        }
+        ends: dict[int, int] = {}
+        for start, end in spans.values():
+            for place in range(start + 1, end):
+                ends[place] = start if place - start < end - place else end
         places: list[tuple[int, int, Pair | Atom]] = []
         last = low
         for item in pair.items:
@@ -344,7 +340,7 @@ class _Writer:
             if isinstance(item, Atom) and item.kind != "word":
                 place = last = max(last, place)
             places.append((place, place, item))
-        return sorted(places, key=lambda entry: entry[:2])
+        return sorted(places, key=itemgetter(0, 1))
 
     def _find_spans(self, pair: Pair, low: int, high: int) -> dict[Pair, Span]:
         """Find the units that each pair in a pair goes around.
@@ -356,16 +352,16 @@ class _Writer:
             if pair.has_at_edge(inner):
                 return {inner: (low, high)}
         spans = self._find_rows(pairs, low, high)
-        taken = {unit for span in spans.values() for unit in range(*span)} | self.hidden
+        taken = _units(spans) | self.hidden
         for inner in pairs:
             # Without a unit that comes from its text, it goes around a word near its place.
             if inner not in spans:
                 place = self._find_place(inner, pair, low, high)
-                near = range(max(low, place - _NEAR), min(high, place + _NEAR))
-                words = [u for u in near if u not in taken and self._first(u).isalnum()]
-                if not words:
+                near = set(range(max(low, place - _NEAR), min(high, place + _NEAR))) - taken
+                words = sorted(near, key=lambda word: (abs(word - place), word))
+                word = next((word for word in words if self._first(word).isalnum()), -1)
+                if word < 0:
                     continue
-                word = min(words, key=lambda word: abs(word - place))
                 spans[inner] = word, word + 1
                 taken.add(word)
             # If its text ends with a stop, a stop that follows belongs to it.

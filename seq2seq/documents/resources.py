@@ -1,22 +1,23 @@
 """Messages of Android, Java, Apple, .NET and Qt."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
+from operator import attrgetter
 
 from seq2seq.documents.document import (
     UTF_16_ESCAPE,
-    Document,
     Languages,
     Mark,
     Slot,
     Text,
     check_languages,
-    decode_utf_16,
     join_strings,
+    map_strings,
     quoted,
+    read_escape,
     unescape,
 )
 from seq2seq.documents.placeholders import (
@@ -28,34 +29,29 @@ from seq2seq.documents.placeholders import (
     key_first,
     only_language,
 )
-from seq2seq.documents.spans import LINE_END, Piece, read_pieces, split_at
-from seq2seq.documents.xml import Element, Role, opened, parse, read_span
+from seq2seq.documents.spans import LINE_END, split_at
+from seq2seq.documents.xml import Element, Role, Span, opened, read_span
 from seq2seq.errors import UserError
 
-_ANDROID_ESCAPE = re.compile(rf"({UTF_16_ESCAPE})|\\(.)|\"", re.DOTALL)
+_ANDROID_ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\.|\"", re.DOTALL)
 _ANDROID_REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/[\w.]+")
 # Keys of rules in a .stringsdict whose values are no texts.
 _RULES = {"NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey"}
 
 
-def read_android(content: str, _languages: Languages) -> Document:
+def read_android(root: Element, _languages: Languages) -> Iterator[Slot]:
     """Read the resources of an Android application: strings, string arrays and plurals.
 
     What is not translatable, and what refers to another resource, stays as it is.
     """
-    root = parse(content)
-    if root.name != "resources":
-        raise UserError(f"not a file of Android's strings: its first element is {root.name:.50}")
-    slots: list[Slot] = []
     for holder in root.children:
         if holder.get("translatable") == "false":
             continue
         if holder.name == "string":
-            slots += _android_slots(holder)
+            yield from _android_slots(holder)
         elif holder.name in ("string-array", "plurals"):
             for item in holder.find_all("item"):
-                slots += _android_slots(item)
-    return Document(content, slots)
+                yield from _android_slots(item)
 
 
 def _android_slots(element: Element) -> Iterator[Slot]:
@@ -63,42 +59,41 @@ def _android_slots(element: Element) -> Iterator[Slot]:
     if not span or _ANDROID_REFERENCE.fullmatch(span.raw):
         return
     quoted = len(span.raw) > 1 and span.raw[0] == span.raw[-1] == '"' and span.raw[-2] != "\\"
-    text = _divide(span.text, partial(_android_parts, cdata=span.cdata))
-    if not is_language(text):
-        return
+    text = join_strings(_android_parts(span))
 
     def write(translation: Text) -> str:
         if translation == text:
             return span.raw
-        escaped = _divide(translation, lambda string: [_android_escape(string, span.cdata)])
+        escaped = map_strings(partial(_android_escape, cdata=span.cdata), translation)
         if escaped and isinstance(escaped[0], str) and escaped[0].startswith(("@", "?")):
             escaped = (f"\\{escaped[0]}", *escaped[1:])
         return span.write(('"', *escaped, '"') if quoted else escaped)
 
-    yield Slot(text, span.start, span.end, write)
-
-
-def _divide(text: Text, split: Callable[[str], Iterable[str | Mark]]) -> Text:
-    """Put parts in place of each string of a text."""
-    each = ([piece] if isinstance(piece, Mark) else split(piece) for piece in text)
-    return join_strings(chain.from_iterable(each))
+    if is_language(text):
+        yield Slot(text, span.start, span.end, write)
 
 
 def _android_role(element: Element) -> Role:
     return "word" if element.name.endswith(":g") else "around"
 
 
-def _android_parts(raw: str, cdata: bool) -> list[str | Mark]:
+def _android_parts(span: Span) -> Iterator[str | Mark]:
     r"""Take the escapes away; `\n` and `\t` become marks. In CDATA, quotation marks are text."""
-
-    def read(match: re.Match[str]) -> Piece:
-        if match[2] in ("n", "t"):
-            return Piece(*match.span(), Mark(match[0]))
-        if match[1]:
-            return Piece(*match.span(), decode_utf_16(match[1]))
-        return Piece(*match.span(), match[2] or ('"' if cdata else ""))
-
-    return [piece.value for piece in read_pieces(raw, 0, len(raw), _ANDROID_ESCAPE, read)]
+    for item in span.text:
+        if isinstance(item, Mark):
+            yield item
+            continue
+        end = 0
+        for match in _ANDROID_ESCAPE.finditer(item):
+            yield item[end : match.start()]
+            end = match.end()
+            if match[0] in ("\\n", "\\t"):
+                yield Mark(match[0])
+            elif match[0] == '"':
+                yield '"' if span.cdata else ""
+            else:
+                yield read_escape(match, {})
+        yield item[end:]
 
 
 def _android_escape(text: str, cdata: bool) -> str:
@@ -106,39 +101,32 @@ def _android_escape(text: str, cdata: bool) -> str:
     return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
-def read_qt(content: str, languages: Languages) -> Document:
+def read_qt(root: Element, languages: Languages) -> Iterator[Slot]:
     """Read the messages of a Qt application; only translations that are empty are filled.
 
     They stay unfinished: somebody is to look at them.
     """
-    root = parse(content)
-    if root.name != "TS":
-        raise UserError(f"not a file of Qt's messages: its first element is {root.name:.50}")
     check_languages(root.get("sourcelanguage"), root.get("language"), languages)
-    slots = []
-    for message in (x for x in root.walk() if x.name == "message"):
+    for message in root.walk("message"):
         source, target = message.find("source"), message.find("translation")
         if source is None or not (span := read_span(source, _qt_role, quotes=True)):
             continue
-        span = replace(span, text=_divide(span.text, lambda string: [key_first(string)]))
+        span = replace(span, text=map_strings(key_first, span.text))
         if target is None:
             head = f'{source.indentation()}<translation type="unfinished">'
-            slots.append(span.slot(source.end, source.end, head, "</translation>"))
+            yield span.slot(source.end, source.end, head, "</translation>")
         elif target.get("type") in ("vanished", "obsolete"):
             continue
         elif forms := target.find_all("numerusform"):
-            slots += [
-                span.slot(form.start, form.end, opened(form.tag), "</numerusform>")
-                for form in forms
-                if not read_span(form, _qt_role)
-            ]
+            for form in forms:
+                if not read_span(form, _qt_role):
+                    yield span.slot(form.start, form.end, opened(form.tag), "</numerusform>")
         elif not read_span(target, _qt_role):
             head, tail = opened(target.tag), "</translation>"
             if message.get("numerus") == "yes":
                 head += "<numerusform>"
                 tail = f"</numerusform>{tail}"
-            slots.append(span.slot(target.start, target.end, head, tail))
-    return Document(content, slots)
+            yield span.slot(target.start, target.end, head, tail)
 
 
 def _qt_role(element: Element) -> Role:
@@ -146,27 +134,19 @@ def _qt_role(element: Element) -> Role:
     return "around" if element.name == "lengthvariant" else "alone"
 
 
-def read_stringsdict(content: str, _languages: Languages) -> Document:
+def read_stringsdict(root: Element, _languages: Languages) -> list[Slot]:
     """Read the plural rules of an Apple application: all strings but the names of rules."""
-    root = parse(content)
-    if root.name != "plist":
-        raise UserError(f"not a property list: its first element is {root.name:.50}")
     slots = []
-    for holder in (x for x in root.walk() if x.name == "dict"):
+    for holder in root.walk("dict"):
         for key, value in pairwise(holder.children):
             is_rule = key.name == "key" and key.content[key.inside : key.close] in _RULES
             if value.name == "string" and not is_rule and (span := read_span(value, _qt_role)):
                 slots.append(Slot(span.text, span.start, span.end, span.write))
-    slots.sort(key=lambda slot: slot.start)
-    return Document(content, slots)
+    return sorted(slots, key=attrgetter("start"))
 
 
-def read_resx(content: str, _languages: Languages) -> Document:
+def read_resx(root: Element, _languages: Languages) -> Iterator[Slot]:
     """Read the resources of a .NET application: strings, but no other types and no locked ones."""
-    root = parse(content)
-    if root.name != "root":
-        raise UserError(f"not a file of .NET's resources: its first element is {root.name:.50}")
-    slots = []
     for data in root.find_all("data"):
         value, comment = data.find("value"), data.find("comment")
         is_string = data.get("type").partition(",")[0] in ("", "System.String")
@@ -175,8 +155,7 @@ def read_resx(content: str, _languages: Languages) -> Document:
             continue
         span = read_span(value, _qt_role, line_ends=True)
         if is_language(span.text) and not (comment and "{Locked}" in comment.raw):
-            slots.append(Slot(span.text, span.start, span.end, span.write))
-    return Document(content, slots)
+            yield Slot(span.text, span.start, span.end, span.write)
 
 
 # A comment or a blank line, or else a key, what is between it and its value, and the value
@@ -187,41 +166,41 @@ _PROPERTY = re.compile(
     r"((?:[^\\\r\n]|\\(?:\r\n|[\s\S]))*+\\?))"
 )
 # A character, a line that goes on, any other escape
-_JAVA_ESCAPE = re.compile(
-    rf"{UTF_16_ESCAPE}"
-    r"|\\(?:\r\n|\r|\n)[ \t\f]*+|\\[\s\S]|\\\Z"
-)
+_JAVA_ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\(?:\r\n|\r|\n)[ \t\f]*+|\\[\s\S]|\\\Z")
 _JAVA_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_CONTINUED = {"\r": "", "\n": ""}  # the end of a line, and the white space after it, are no text
 _APPLE_TOKEN = re.compile(
     r'/\*[\s\S]*?\*/|//[^\r\n]*+|"((?:[^"\\]|\\[\s\S])*+)"|[^\s"=;{}/]++|[={};/"]'
 )
-_APPLE_ESCAPE = re.compile(rf"({UTF_16_ESCAPE.replace('u', '[uU]')})|\\(?:([0-7]{{1,3}})|([\s\S]))")
+_APPLE_ESCAPE = re.compile(
+    rf"{UTF_16_ESCAPE.replace('u', '[uU]')}|\\(?:(?P<octal>[0-7]{{1,3}})|[\s\S])"
+)
 
 
-def read_properties(content: str, languages: Languages) -> Document:
+def read_properties(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the values of a list of properties.
 
     Values with `{0}` are read as Java's MessageFormat unless the apostrophes in them say otherwise.
     """
-    matches = [match for match in _PROPERTY.finditer(content) if match[1] is not None]
-    for match in matches:
+    values, quotes = [], ""
+    for match in _PROPERTY.finditer(content):
+        if match[1] is None:
+            continue
         if wrong := re.search(r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})", match[0]):
-            at = match.start() + wrong.end()
-            raise _refusal(content, at, "\\u needs four hexadecimal digits")
-    values = [unescape(match[3], _JAVA_ESCAPE, _java_character) for match in matches]
-    quotes = "".join(value for value, _ in values if re.search(r"\{\d", value))
+            place = match.start() + wrong.end()
+            raise _refusal(content, place, "\\u needs four hexadecimal digits")
+        value, offsets = unescape(match[3], _JAVA_ESCAPE, _JAVA_CHARACTERS | _CONTINUED)
+        values.append((match.start(3), value, offsets))
+        quotes += value if re.search(r"\{\d", value) else ""
     format_doubles = "''" in quotes or "'" not in quotes
-    slots: list[Slot] = []
-    for match, (value, offsets) in zip(matches, values, strict=True):
+    for start, value, offsets in values:
         syntax = JAVA if format_doubles and re.search(r"\{\d|''", value) else PLAIN
-        texts = only_language(find_texts(value, syntax))
-        slots += quoted(content, match.start(3), texts, offsets, _quote_java)
-    return Document(content, slots)
+        slots = only_language(find_texts(value, syntax))
+        yield from quoted(content, start, slots, offsets, _quote_java)
 
 
-def read_strings(content: str, languages: Languages) -> Document:
+def read_strings(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the values of a list of strings as macOS and iOS have them."""
-    slots: list[Slot] = []
     statement: list[re.Match[str]] = []
     for token in _APPLE_TOKEN.finditer(content):
         if token[0] in ("/", '"'):  # without an end
@@ -235,25 +214,17 @@ def read_strings(content: str, languages: Languages) -> Document:
             raise _refusal(content, statement[0].start(), 'not "key" = "value";')
         value = statement[2] if len(statement) == 4 else None
         if value and value[1]:
-            text, offsets = unescape(value[1], _APPLE_ESCAPE, _apple_character)
+            text, offsets = unescape(value[1], _APPLE_ESCAPE, _JAVA_CHARACTERS)
             syntax = APPLE if re.search(APPLE.arguments, text) else PLAIN
-            slots_of_value = only_language(find_texts(text, syntax))
-            slots += quoted(content, value.start(1), slots_of_value, offsets, _quote_apple)
+            slots = only_language(find_texts(text, syntax))
+            yield from quoted(content, value.start(1), slots, offsets, _quote_apple)
         statement = []
     if statement:
         raise _refusal(content, statement[0].start(), "no semicolon after the value")
-    return Document(content, slots)
 
 
 def _refusal(content: str, at: int, reason: str) -> UserError:
     return UserError(f"line {len(split_at(LINE_END, content[:at]))}: {reason}")
-
-
-def _java_character(match: re.Match[str]) -> str:
-    raw = match[0]
-    if raw[1:2] == "u":
-        return decode_utf_16(raw)
-    return "" if raw[1:2] in ("\r", "\n", "") else _JAVA_CHARACTERS.get(raw[1], raw[1])
 
 
 def _quote_java(text: str) -> str:
@@ -262,12 +233,6 @@ def _quote_java(text: str) -> str:
     for name, character in _JAVA_CHARACTERS.items():
         text = text.replace(character, f"\\{name}")
     return text
-
-
-def _apple_character(match: re.Match[str]) -> str:
-    if match[1]:
-        return decode_utf_16(match[1])
-    return chr(int(match[2], 8)) if match[2] else _JAVA_CHARACTERS.get(match[3], match[3])
 
 
 def _quote_apple(text: str) -> str:

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
+from seq2seq.documents.document import (
+    Kind,
+    Mark,
+    Slot,
+    Text,
+    join_strings,
+    map_strings,
+    only_strings,
+    write_text,
+)
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 # To many programs, these end a line.
@@ -67,35 +76,24 @@ def read_pieces(
 def in_place(
     content: str,
     pieces: Sequence[Piece],
-    escape: Callable[[str], str] = str,
+    render: Callable[[Text, int, int], str],
     outside: str | None = None,
-    render: Callable[[Text, int, int], str] | None = None,
 ) -> list[Slot]:
     """Make a slot of pieces that follow one another, or none if nothing in them can be translated.
 
     White space, the characters `outside` and tags at both ends stay where they are. `render` writes
-    a translation, given it and where the text starts and ends; without `render`, marks are written
-    as they are, and strings by `escape`. A translation equal to its text changes nothing.
+    a translation, given it and where the text starts and ends. One equal to its text changes
+    nothing.
     """
-    pairs, unpaired = find_pairs(pieces)
-    pieces = list(pieces)
-    for index in unpaired:
-        piece = pieces[index]
-        assert isinstance(piece.value, Mark)
-        pieces[index] = piece._replace(value=Mark(piece.value.raw, "half"))
-    pieces = _trim(pieces, pairs, outside)
+    pieces = _trim(*_find_pairs(pieces), outside)
     source = join_strings(piece.value for piece in pieces)
-    words = "".join(item for item in source if isinstance(item, str))
+    words = only_strings(source)
     if not any(map(str.isalpha, words)) or _NO_TEXT.search(words):
         return []
     start, end = pieces[0].start, pieces[-1].end
 
     def write(translation: Text) -> str:
-        if translation == source:
-            return content[start:end]
-        if render:
-            return render(translation, start, end)
-        return write_text(translation, escape)
+        return content[start:end] if translation == source else render(translation, start, end)
 
     return [Slot(source, start, end, write)]
 
@@ -110,28 +108,25 @@ def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
 
     A line begins with what the pattern `first` matches.
     """
-    text = tuple(
-        item if isinstance(item, Mark) else re.sub("[ \t]+", " ", one_line(item)) for item in text
-    )
-    visible = "".join(item for item in text if isinstance(item, str))
-    breaks: set[int] = set()
-    current: int | None = None
+    text = map_strings(lambda string: re.sub("[ \t]+", " ", one_line(string)), text)
+    visible = only_strings(text)
+    broken = list(visible)
+    current = -1
     for word in re.finditer(r"[^ ]+", visible):
         middle = word.start() + (len(word[0]) - 1) / 2
         line = int(count * middle / len(visible))
-        if current is None:
+        if current < 0:
             current = line
         elif line > current and re.match(first, word[0]):
-            breaks.add(word.start() - 1)
+            broken[word.start() - 1] = "\n"
             current = line
-    broken = iter(["\n" if at in breaks else char for at, char in enumerate(visible)])
-    return tuple(
-        item if isinstance(item, Mark) else "".join(islice(broken, len(item))) for item in text
-    )
+    waiting = iter(broken)
+    return map_strings(lambda string: "".join(islice(waiting, len(string))), text)
 
 
-def find_pairs(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
-    """Return the pairs of marks, from open to close, and the marks that have no partner."""
+def _find_pairs(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[int, int]]:
+    """Return where marks open and close pairs; those that have no partner become halves."""
+    found = list(pieces)
     pairs: dict[int, int] = {}
     waiting: list[int] = []
     unpaired: list[int] = []
@@ -149,7 +144,10 @@ def find_pairs(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
             names[piece.tag] -= 1
         elif kind == "close":
             unpaired.append(index)
-    return pairs, sorted([*unpaired, *waiting])
+    for index in unpaired + waiting:
+        raw = write_text((found[index].value,))
+        found[index] = found[index]._replace(value=Mark(raw, "half"))
+    return found, pairs
 
 
 def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> list[Piece]:
@@ -165,21 +163,14 @@ def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> li
         else:
             break
     trimmed = pieces[first : last + 1]
-    if trimmed and isinstance(value := trimmed[0].value, str) and len(value) == _width(trimmed[0]):
-        bare = value.lstrip(outside)
-        trimmed[0] = trimmed[0]._replace(start=trimmed[0].end - len(bare), value=bare)
-    if (
-        trimmed
-        and isinstance(value := trimmed[-1].value, str)
-        and len(value) == _width(trimmed[-1])
-    ):
-        bare = value.rstrip(outside)
-        trimmed[-1] = trimmed[-1]._replace(end=trimmed[-1].start + len(bare), value=bare)
+    for index, strip in ((0, str.lstrip), (-1, str.rstrip)) if trimmed else ():
+        start, end, value, _ = trimmed[index]
+        if isinstance(value, str) and len(value) == end - start:
+            bare = strip(value, outside)
+            left = len(value) - len(bare)
+            place = (start + left, end) if index == 0 else (start, end - left)
+            trimmed[index] = Piece(*place, bare)
     return trimmed
-
-
-def _width(piece: Piece) -> int:
-    return piece.end - piece.start
 
 
 def _is_outside(piece: Piece, outside: str | None) -> bool:

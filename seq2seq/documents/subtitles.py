@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
-from seq2seq.documents.document import Document, Languages, Mark, Slot, Text, write_text
+from seq2seq.documents.document import Kind, Languages, Mark, Slot, Text, only_strings, write_text
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,
@@ -44,36 +44,30 @@ _SPEAKER = re.compile(r"[-‐–—](?![-‐–—])|>>|♪|♫|[A-Z][A-Z0-9 .'-
 _OUTSIDE = " \t\r\n\f\v-‐–—>♪♫"  # stays at both ends of a text: their signs
 
 
-def read_srt(content: str, languages: Languages) -> Document:
+def read_srt(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of a SubRip file; whatever is not the text of a subtitle stays as it is."""
     _, *cues = split_at(_SRT_HEAD, content)
     if not cues and content.strip():
         raise UserError("no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500")
     escape = partial(_escape_srt, entities=bool(re.search(ENTITY, content)))
-    slots: list[Slot] = []
     for start, end in cues:
-        pieces = read_pieces(content, start, end, _SRT_TOKEN, _read_tag)
-        slots += _slots(content, pieces, escape)
-    return Document(content, slots)
+        yield from _slots(content, read_pieces(content, start, end, _SRT_TOKEN, _read_tag), escape)
 
 
-def read_vtt(content: str, languages: Languages) -> Document:
+def read_vtt(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of the cues of a WebVTT file."""
     if not re.match(r"WEBVTT(?![^ \t\r\n])", content):
         raise UserError("not a WebVTT file: it doesn't begin with WEBVTT")
     _, *cues = split_at(_VTT_HEAD, content)
-    slots: list[Slot] = []
     for start, end in cues:
         blank = _BLANK_LINE.search(content, start, end)
         end = blank.start() if blank else end
         pieces = read_pieces(content, start, end, _VTT_TOKEN, _read_tag)
-        slots += _slots(content, pieces, partial(html.escape, quote=False))
-    return Document(content, slots)
+        yield from _slots(content, pieces, partial(html.escape, quote=False))
 
 
-def read_ass(content: str, languages: Languages) -> Document:
+def read_ass(content: str, _languages: Languages) -> Iterator[Slot]:
     """Find the texts of the dialogue of a SubStation Alpha file."""
-    slots: list[Slot] = []
     section, columns = "", 10
     for number, (start, end) in enumerate(split_at(LINE_END, content), start=1):
         line = content[start:end]
@@ -89,10 +83,9 @@ def read_ass(content: str, languages: Languages) -> Document:
             if not text:
                 raise UserError(f"line {number}: fewer than {columns} columns")
             pieces = _read_ass_text(content, end - len(text[0]), end)
-            slots += _slots(content, pieces, _escape_ass)
+            yield from _slots(content, pieces, _escape_ass)
     if not section and content.strip():
         raise UserError("not a SubStation Alpha file: it has no section such as [Events]")
-    return Document(content, slots)
 
 
 def _read_tag(token: re.Match[str]) -> Piece:
@@ -114,9 +107,8 @@ def _read_ass_text(content: str, start: int, end: int) -> list[Piece]:
         if raw[-1] != "}":
             return Piece(*token.span(), raw)
         if switch := _ASS_SWITCH.fullmatch(raw):
-            return Piece(
-                *token.span(), Mark(raw, "open" if switch[2] == "1" else "close"), switch[1]
-            )
+            kind: Kind = "open" if switch[2] == "1" else "close"
+            return Piece(*token.span(), Mark(raw, kind), switch[1])
         return Piece(*token.span(), Mark(raw), "{}")
 
     pieces, drawing = read_pieces(content, start, end, _ASS_TOKEN, read), False
@@ -135,19 +127,19 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
     ends = [index for index, piece in enumerate(pieces) if piece.value == "\n"]
     for before, after in pairwise([-1, *ends, len(pieces)]):
         line = pieces[before + 1 : after]
-        words = "".join(piece.value for piece in line if isinstance(piece.value, str)).strip()
-        if not words and all(isinstance(piece.value, str) for piece in line):
+        text = tuple(piece.value for piece in line)
+        if not write_text(text).strip():
             blocks.append([])
             continue
-        if blocks[-1] and (_SPEAKER.match(words) or line[0].tag == "<v>"):
+        if blocks[-1] and (_SPEAKER.match(only_strings(text).strip()) or line[0].tag == "<v>"):
             blocks.append([])
         if blocks[-1]:
             blocks[-1].append(pieces[before])
         blocks[-1] += line
+    render = partial(_render, content=content, escape=escape)
     for block in blocks:
         joined = [p._replace(value=" ") if p.value == "\n" else p for p in block]
-        render = partial(_render, content=content, escape=escape)
-        yield from in_place(content, joined, outside=_OUTSIDE, render=render)
+        yield from in_place(content, joined, render, _OUTSIDE)
 
 
 def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:

@@ -8,7 +8,7 @@ from textwrap import shorten
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.documents.document import File, Mark, Text
+from seq2seq.documents.document import File, Mark, Text, only_strings
 from seq2seq.documents.placeholders import (
     as_strings,
     divide,
@@ -25,6 +25,52 @@ _STAND_INS = ("Tom", "100", "2013", "7")
 _NUMBER = re.compile(r"#|%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|count\b", re.IGNORECASE)
 
 
+class _Piece:
+    """A part of a text that is translated by itself."""
+
+    def __init__(self, source: Text) -> None:
+        self.source = source
+        self.shown = show(source, _stand_ins(source))
+        self.translation = Translation([])
+        self.placed = source
+
+    @property
+    def needs_links(self) -> bool:
+        return self.shown.needs_links and bool(self.translation.text.strip())
+
+    def keeps_stand_ins(self) -> bool:
+        """Tell whether all candidates have each stand-in once, those of `%s` and `%d` in order."""
+        stand_ins = self.shown.stand_ins
+        ordered = [atom.stand_in for atom in stand_ins if is_unnumbered(atom.parts[0])]
+        for candidate in self.translation.candidates:
+            counts = {candidate.text.count(atom.stand_in) for atom in stand_ins}
+            if counts - {1} or sorted(ordered, key=candidate.text.find) != ordered:
+                return False
+        return True
+
+    def target(self, rank: int) -> str:
+        """Return a candidate, or the last if there are fewer."""
+        candidates = self.translation.candidates
+        return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
+
+    def place(self, alignment: Alignment | None, rank: int) -> bool:
+        """Put a candidate with its marks into `placed`, unless its placeholders would differ."""
+        target, source = self.target(rank), self.source
+        self.placed = source
+        if not target.strip() or target == self.shown.line:
+            return True
+        links: list[Link] = []
+        if alignment:
+            sources, targets = alignment.source_spans, alignment.target_spans
+            links += (Link(sources[i], targets[j]) for i, j in alignment.pieces)
+        text = without_new_quotes(in_order(place(self.shown, target, links), source), source)
+        wanted, found = read_by_programs(source), read_by_programs(text)
+        # Those of the translation may have an ending: `%s` becomes `%sin`.
+        is_same = len(wanted) == len(found) and all(map(str.startswith, found, wanted))
+        self.placed = text if is_same else source
+        return is_same
+
+
 class Plan:
     """Texts on their way through a model.
 
@@ -33,106 +79,78 @@ class Plan:
     """
 
     def __init__(self, texts: Sequence[Text], *, placeholders: bool = True) -> None:
-        self._pieces: list[Text] = []
-        # Of each text, the indexes of its pieces, and what stands between them.
-        self._layouts: list[list[int | str | Mark]] = []
+        self._pieces: list[_Piece] = []
+        # Of each text, its pieces, and what stands between them.
+        self._layouts: list[list[_Piece | str | Mark]] = []
         for text in texts:
             self._layouts.append([])
             for item in divide(find_placeholders(text)) if placeholders else [text]:
                 if isinstance(item, str | Mark):
                     self._layouts[-1].append(item)
                 else:
-                    self._layouts[-1].append(len(self._pieces))
-                    self._pieces.append(item)
-        self._shown = [show(piece, _stand_ins(piece)) for piece in self._pieces]
-        self._asked = list(range(len(self._pieces)))
-        self.translations = [Translation([])] * len(self._pieces)
-        """Those of `lines`."""
+                    self._pieces.append(_Piece(item))
+                    self._layouts[-1].append(self._pieces[-1])
+        self._asked = self._pieces
         self.kept: list[int] = []
         """The `lines` whose texts stayed, since their placeholders would not be the same."""
 
     @property
     def lines(self) -> list[str]:
         """What the model sees."""
-        return [visible.line for visible in self._shown]
+        return [piece.shown.line for piece in self._pieces]
+
+    @property
+    def translations(self) -> list[Translation]:
+        """Those of `lines`."""
+        return [piece.translation for piece in self._pieces]
 
     def take(self, translations: Sequence[Translation]) -> list[str]:
         """Take the translations of the lines asked for; return lines to be translated again.
 
         These have no stand-ins: the translation lacks or repeats one, or swaps `%s` and `%d`.
         """
-        for i, translation in zip(self._asked, translations, strict=True):
-            self.translations[i] = translation
-        self._asked = [i for i in self._asked if not self._has_stand_ins(i)]
-        for i in self._asked:
-            self._shown[i] = show(self._pieces[i])
-        return [self._shown[i].line for i in self._asked]
-
-    def _has_stand_ins(self, i: int) -> bool:
-        stand_ins = self._shown[i].stand_ins
-        ordered = [atom.stand_in for atom in stand_ins if is_unnumbered(atom.parts[0])]
-        return all(
-            all(candidate.text.count(atom.stand_in) == 1 for atom in stand_ins)
-            and sorted(ordered, key=candidate.text.find) == ordered
-            for candidate in self.translations[i].candidates
-        )
+        asked, self._asked = self._asked, []
+        for piece, translation in zip(asked, translations, strict=True):
+            piece.translation = translation
+            if not piece.keeps_stand_ins():
+                piece.shown = show(piece.source)
+                self._asked.append(piece)
+        return [piece.shown.line for piece in self._asked]
 
     def pairs(self, rank: int = 0) -> list[tuple[str, Translation | str]]:
         """Return the lines whose words are to be aligned, each with one of its candidates."""
         return [
-            (self._shown[i].line, self._target(i, rank) if rank else translation)
-            for i, translation in enumerate(self.translations)
-            if self._needs_links(i)
+            (piece.shown.line, piece.target(rank) if rank else piece.translation)
+            for piece in self._pieces
+            if piece.needs_links
         ]
-
-    def _needs_links(self, i: int) -> bool:
-        return self._shown[i].needs_links and bool(self.translations[i].text.strip())
-
-    def _target(self, i: int, rank: int) -> str:
-        """Return a candidate, or the last if there are fewer."""
-        candidates = self.translations[i].candidates
-        return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
 
     def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
         """Return the translations of the texts, with their marks; what has none stays."""
         waiting = iter(alignments)
-        placed = list(self._pieces)
-        for i, visible in enumerate(self._shown):
-            links = _links(next(waiting)) if self._needs_links(i) else []
-            target = self._target(i, rank)
-            if target.strip() and target != visible.line:
-                source = self._pieces[i]
-                text = without_new_quotes(in_order(place(visible, target, links), source), source)
-                if _has_same(read_by_programs(source), read_by_programs(text)):
-                    placed[i] = text
-                else:
-                    self.kept.append(i)
-        return [
-            as_strings(chain(*(placed[i] if isinstance(i, int) else [i] for i in layout)))
-            for layout in self._layouts
-        ]
-
-
-def _has_same(source: list[str], target: list[str]) -> bool:
-    """Compare placeholders; those of the target may have an ending: `%s` becomes `%sin`."""
-    return len(source) == len(target) and all(map(str.startswith, target, source))
+        for i, piece in enumerate(self._pieces):
+            if not piece.place(next(waiting) if piece.needs_links else None, rank):
+                self.kept.append(i)
+        texts = []
+        for layout in self._layouts:
+            parts = (part.placed if isinstance(part, _Piece) else (part,) for part in layout)
+            texts.append(as_strings(chain.from_iterable(parts)))
+        return texts
 
 
 def _stand_ins(piece: Text) -> Iterator[str]:
     """Choose what is shown for each word, "" for nothing."""
-    text = "".join(item for item in piece if isinstance(item, str))
+    text = only_strings(piece)
+    if not any(map(str.isalpha, text)):
+        return
     free = [word for word in _STAND_INS if word not in text]
-    if any(map(str.isalpha, text)):
-        for mark in piece:
-            if isinstance(mark, Mark) and mark.kind == "word":
-                is_number = _NUMBER.search(mark.raw)
-                stand_in = next((word for word in free if word.isdigit() or not is_number), "")
-                free = [word for word in free if word != stand_in]
-                yield stand_in
-
-
-def _links(alignment: Alignment) -> list[Link]:
-    return [Link(alignment.source_spans[i], alignment.target_spans[j]) for i, j in alignment.pieces]
+    for mark in piece:
+        if isinstance(mark, Mark) and mark.kind == "word":
+            is_number = _NUMBER.search(mark.raw)
+            stand_in = next((word for word in free if word.isdigit() or not is_number), "")
+            if stand_in:
+                free.remove(stand_in)
+            yield stand_in
 
 
 def translate_file(
@@ -147,14 +165,11 @@ def translate_file(
         lines = plan.take(translator.translate(lines, on_batch=on_batch))
     pairs = plan.pairs()
     alignments = translator.alignments([line for line, _ in pairs], [text for _, text in pairs])
-    warnings = OutputWarnings()
-    for number, (line, translation) in enumerate(
-        zip(plan.lines, plan.translations, strict=True), start=1
-    ):
-        warnings.count(line, translation, f"text {number:,}, {shorten(line, 40)!r}")
     placed = plan.place(alignments)
-    warnings.placeholders = len(plan.kept)
-    if plan.kept:
-        first = plan.kept[0]
-        warnings.first["placeholders"] = f"text {first + 1:,}, {shorten(plan.lines[first], 40)!r}"
+    warnings = OutputWarnings(placeholders=len(plan.kept))
+    for i, (line, translation) in enumerate(zip(plan.lines, plan.translations, strict=True)):
+        where = f"text {i + 1:,}, {shorten(line, 40)!r}"
+        warnings.count(line, translation, where)
+        if i in plan.kept[:1]:
+            warnings.first["placeholders"] = where
     return file.join(placed), warnings

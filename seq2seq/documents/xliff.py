@@ -6,83 +6,55 @@ translation, is replaced. So is a copy of the source that XLIFF 2 calls initial.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 
-from seq2seq.documents.document import (
-    Document,
-    Filled,
-    Languages,
-    Slot,
-    Text,
-    check_languages,
-    same_language,
-)
-from seq2seq.documents.xml import Element, Role, Span, opened, parse, read_span
-from seq2seq.errors import UserError
+from seq2seq.documents.document import Languages, Slot, check_languages, suits
+from seq2seq.documents.xml import Element, Role, Span, opened, read_span
 
 _DONE = {"translated", "signed-off", "final", "reviewed"}
 _UNTRANSLATED = {"new", "needs-translation"}
 _ANGULAR = re.compile(r"(START|CLOSE)_(.*?)(?:_\d+)?")
 
 
-def read_xliff(content: str, languages: Languages) -> Document:
+def read_xliff(root: Element, languages: Languages) -> Iterator[Slot]:
     """Read an XLIFF file; what it has in other languages than those given stays as it is."""
-    root = parse(content)
-    if root.local != "xliff":
-        raise UserError(f"not an XLIFF file: its first element is {root.name:.50}")
-    slots: list[Slot] = []
-    groups: list[range] = []
     two = root.get("version").startswith("2")
     source, target = ("srcLang", "trgLang") if two else ("source-language", "target-language")
+    unit_name, read_unit = ("segment", _read_segment) if two else ("trans-unit", _read_unit)
     holders = [root] if two else root.find_all("file")
-    suited = [
-        holder
-        for holder in holders
-        if same_language(holder.get(source), languages.source)
-        and same_language(holder.get(target), languages.target)
-    ]
-    if not suited and holders:
+    suited = [x for x in holders if suits(x.get(source), x.get(target), languages)]
+    if holders and not suited:
         check_languages(holders[0].get(source), holders[0].get(target), languages)
     for holder in suited:
-        before = len(slots)
-        if not holder.get(target):
-            slots.append(_name_target(holder, target, languages.target))
-        for element in holder.walk():
-            if two and element.local == "segment":
-                slots += _read_segment(element)
-            elif not two and element.local == "trans-unit":
-                unit = _read_unit(element)
-                # Those of a new target: the first takes its place, the others go behind it.
-                if len(unit) > 1 and unit[0].end == unit[1].start == unit[1].end:
-                    groups.append(range(len(slots), len(slots) + len(unit)))
-                slots += unit
-        if all(not slot.text for slot in slots[before:]):
-            del slots[before:]
-    return Filled(content, slots, groups)
+        units = (element for element in holder.walk() if element.local == unit_name)
+        slots = list(chain.from_iterable(map(read_unit, units)))
+        if slots and not holder.get(target):
+            yield _new_tag(holder, holder.with_attributes(**{target: languages.target}))
+        yield from slots
 
 
-def _name_target(holder: Element, attribute: str, language: str) -> Slot:
-    tag = holder.with_attributes(**{attribute: language})
-    return Slot((), holder.start, holder.inside, lambda _: tag)
+def _new_tag(element: Element, tag: str) -> Slot:
+    """Write another start tag, where a target is filled."""
+    return Slot((), element.start, element.inside, lambda _: tag)
 
 
-def _read_segment(segment: Element) -> list[Slot]:
+def _read_segment(segment: Element) -> Iterator[Slot]:
     """Read a segment of XLIFF 2."""
     source, target = segment.find("source"), segment.find("target")
     state = segment.get("state")
     if source is None or segment.inherited("translate") == "no" or state in _DONE:
-        return []
+        return
     span = _read(source)
     now = _read(target) if target is not None else None
     if not span or (now and (state != "initial" or now.text != span.text)):
-        return []
-    slot = _fill(span, source, target)
+        return
+    start, end, before, after = _around(source, source, target)
     if state == "initial":  # a new state takes the old one's details with it
         tag = segment.with_attributes(state="translated", subState=None)
-        between = segment.content[segment.inside : slot.start]
-        write = slot.write
-        return [Slot(span.text, segment.start, slot.end, lambda text: tag + between + write(text))]
-    return [slot]
+        before = tag + segment.content[segment.inside : start] + before
+        start = segment.start
+    yield span.slot(start, end, before, after)
 
 
 def _read_unit(unit: Element) -> list[Slot]:
@@ -97,19 +69,14 @@ def _read_unit(unit: Element) -> list[Slot]:
     cut = unit.find("seg-source")
     segments = _segments(cut) if cut else {}
     if target is not None and _read(target) and state not in _UNTRANSLATED:
-        segments_there = _segments(target)
-        return _fill_segments(unit, segments, segments_there) if segments_there else []
-    if not segments:
+        return _fill_segments(unit, segments, target)
+    if cut is None or not segments:
         span = _read(source)
         return [_fill(span, cut or source, target)] if span else []
-    assert cut is not None
     if target is not None and not _read(target) and set(_segments(target)) >= set(segments):
-        filled = _fill_segments(unit, segments, _segments(target))
-        tag = _renewed(target)
-        renewed = Slot((), target.start, target.inside, lambda _: tag)
-        return [renewed, *filled] if state and filled else filled
-    spans = [span for segment in segments.values() if (span := _read(segment))]
-    return _create_segments(unit, cut, target, spans)
+        filled = _fill_segments(unit, segments, target)
+        return [_new_tag(target, _renewed(target)), *filled] if state and filled else filled
+    return _create_segments(cut, target, list(filter(None, map(_read, segments.values()))))
 
 
 def _segments(element: Element) -> dict[str, Element]:
@@ -117,41 +84,30 @@ def _segments(element: Element) -> dict[str, Element]:
     return {segment.get("mid"): segment for segment in marks}
 
 
-def _fill_segments(
-    unit: Element, sources: dict[str, Element], targets: dict[str, Element]
-) -> list[Slot]:
+def _fill_segments(unit: Element, sources: dict[str, Element], target: Element) -> list[Slot]:
     """Fill the segments of a target that are empty and not locked."""
-    locked = {
-        segment.get("id")
-        for child in unit.children
-        if child.local == "seg-defs"
-        for segment in child.children
-        if segment.get("locked") == "true"
-    }
-    return [
-        _fill(span, sources[name], target)
-        for name, target in targets.items()
-        if name in sources and name not in locked and not _read(target)
-        if (span := _read(sources[name]))
-    ]
+    definitions = chain.from_iterable(x.children for x in unit.children if x.local == "seg-defs")
+    locked = {segment.get("id") for segment in definitions if segment.get("locked") == "true"}
+    slots = []
+    for name, segment in _segments(target).items():
+        is_empty = name in sources and name not in locked and not _read(segment)
+        if is_empty and (span := _read(sources[name])):
+            slots.append(_fill(span, sources[name], segment))
+    return slots
 
 
-def _create_segments(
-    unit: Element, cut: Element, target: Element | None, spans: Sequence[Span]
-) -> list[Slot]:
+def _create_segments(cut: Element, target: Element | None, spans: Sequence[Span]) -> list[Slot]:
     """Write a target with the tags and segments of the source; each segment writes a part of it."""
-    content = unit.content
     start, end, before, after = _around(cut, cut, target)
     slots = []
-    for i, span in enumerate(spans):
-        head = before + content[cut.inside : span.start] if i == 0 else ""
-        done = spans[i + 1].start if i + 1 < len(spans) else cut.close
-        tail = content[span.end : done] + (after if i + 1 == len(spans) else "")
-
-        def write(text: Text, span: Span = span, head: str = head, tail: str = tail) -> str:
-            return head + span.write(text) + tail
-
-        slots.append(Slot(span.text, start if i == 0 else end, end, write))
+    place = cut.inside  # up to here, the source has been written
+    for span, following in pairwise([*spans, None]):
+        assert span is not None
+        done = following.element.inside if following else cut.close
+        head = before + cut.content[place : span.element.inside]
+        tail = cut.content[span.element.close : done] + ("" if following else after)
+        slots.append(span.slot(start, end, head, tail))
+        start, before, place = end, "", done
     return slots
 
 

@@ -30,8 +30,8 @@ _ATTRIBUTE = re.compile(r"\s([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 # All that XML 1.0 can't contain, even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REFERENCE = re.compile(r"&(#[0-9]+|#x[0-9a-fA-F]+|lt|gt|amp|quot|apos);")
-_LINE_END = re.compile(r"((?:(?<![ \t])[ \t]+)?+\r?\n[ \t\r\n]*)")
-_OWN_ENTITY = re.compile(r"(&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;)")
+_LINE_END = r"(?:(?<![ \t])[ \t]+)?+\r?\n[ \t\r\n]*"
+_OWN_ENTITY = r"&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;"
 
 Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
 """What an element in a text is: tags around a part of it, something with its content as one mark,
@@ -71,11 +71,9 @@ class Element:
     def attributes(self) -> dict[str, str]:
         """The attributes by their names with prefixes."""
         if self._attributes is None:  # once: the elements in this one ask for them, too
-            matches = _ATTRIBUTE.findall(self.tag)
-            self._attributes = {
-                name: dereference(quoted or single_quoted)
-                for name, quoted, single_quoted in matches
-            }
+            self._attributes = {}
+            for name, double_quoted, quoted in _ATTRIBUTE.findall(self.tag):
+                self._attributes[name] = dereference(double_quoted or quoted)
         return self._attributes
 
     def get(self, name: str) -> str:
@@ -91,31 +89,30 @@ class Element:
         name = self.name.removesuffix(self.local) + local
         return [child for child in self.children if child.name == name]
 
-    def walk(self) -> Iterator["Element"]:
-        """Yield it and all elements in it, as their start tags follow one another."""
+    def walk(self, name: str = "") -> Iterator["Element"]:
+        """Yield it and all elements in it, or those of a name, as their start tags follow."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
-            yield element
+            if name in ("", element.name):
+                yield element
             waiting.extend(reversed(element.children))
 
     def inherited(self, name: str) -> str:
         """Return an attribute of it or of the nearest element around it that has one."""
-        element: Element | None = self
-        while element is not None:
-            if value := element.get(name):
-                return value
-            element = element.parent
-        return ""
+        value = self.get(name)
+        return value if value or self.parent is None else self.parent.inherited(name)
 
     def with_attributes(self, **values: str | None) -> str:
         """Return the start tag with attributes set, or, with None, taken out."""
         tag = self.tag
         for name, value in values.items():
             new = "" if value is None else f' {name}="{escape(value, quotes=True)}"'
-            places = [x.span() for x in _ATTRIBUTE.finditer(tag) if x[1] == name]
-            bare = len(tag) - (2 if tag.endswith("/>") else 1)
-            start, end = places[0] if places else (len(tag[:bare].rstrip(SPACE)), bare)
+            end = len(tag) - (2 if tag.endswith("/>") else 1)
+            start = len(tag[:end].rstrip(SPACE))
+            for attribute in _ATTRIBUTE.finditer(tag):
+                if attribute[1] == name:
+                    start, end = attribute.span()
             tag = tag[:start] + new + tag[end:]
         return tag
 
@@ -302,20 +299,18 @@ def read_span(
 
     def strings(start: int, end: int) -> None:
         for token in _tokens(content, start, end):
-            if token["text"]:
-                for i, piece in enumerate(_OWN_ENTITY.split(token["text"])):
-                    if i % 2:
-                        items.append((Mark(piece, "word"), "word"))
-                    else:
-                        lines(piece, dereference)
-            elif token["cdata"]:
-                lines(token["inner"], str)
-            else:
+            text = token["text"] or token["inner"]
+            if text is None:
                 items.append((Mark(token[0]), "alone"))
-
-    def lines(string: str, read: Callable[[str], str]) -> None:
-        for i, piece in enumerate(_LINE_END.split(string)):
-            items.append((Mark(piece) if i % 2 and not line_ends else read(piece), "alone"))
+                continue
+            divided = _LINE_END if token["cdata"] else f"{_LINE_END}|{_OWN_ENTITY}"
+            for i, piece in enumerate(re.split(f"({divided})", text)):
+                if i % 2 and piece[0] == "&":
+                    items.append((Mark(piece, "word"), "word"))
+                elif i % 2 and not line_ends:
+                    items.append((Mark(piece), "alone"))
+                else:
+                    items.append((piece if token["cdata"] else dereference(piece), "alone"))
 
     read(element.children, start, end)
     return Span(element, start, end, join_strings(pair(items)), quotes)

@@ -85,7 +85,7 @@ class App:
         texts = fields.q if isinstance(fields.q, list) else [fields.q]
         check_texts(texts, self._limits)
         read = read_html if fields.format == "html" else read_lines
-        readers = [partial(read, text) for text in texts]
+        readers = [partial(Document.read, read, text) for text in texts]
         work = self._translate(fields, readers, fields.alternatives, fields.details)
         sources = await self._finish(request, work)
         answer: dict[str, Any] = {}

@@ -293,7 +293,7 @@ class Source:
         on; a line that has fewer gives its last. Equal ones are skipped.
         """
         if self.translator is None:
-            self.text = self.document.join([None] * len(self.document.texts))
+            self.text = self.document.content
             return
         placed = map(self.plan.place, self.alignments, count())
         self.text, *self.alternatives = dict.fromkeys(self.document.join(its) for its in placed)

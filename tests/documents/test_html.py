@@ -9,9 +9,9 @@ from html import unescape
 import html5lib
 import pytest
 
-from seq2seq.documents.document import Languages, Text
-from seq2seq.documents.html import read_html
+from seq2seq.documents.document import Text
 from seq2seq.documents.projection import Link, place, show
+from tests.documents.hostile import read
 
 
 def upper(content: str) -> str:
@@ -19,18 +19,19 @@ def upper(content: str) -> str:
 
 
 def texts(content: str) -> list[Text]:
-    return read_html(content, Languages("en", "de")).texts
+    return read("html", content).texts
 
 
 def translate(content: str, function: Callable[[str], str]) -> str:
     """Translate what the model sees of each text, and put the marks anywhere."""
-    document = read_html(content, Languages("en", "de"))
-    translations: list[Text | None] = []
-    for shown in map(show, document.texts):
+    document = read("html", content)
+    translations = []
+    for text in document.texts:
+        shown = show(text)
         links = [Link((i, i + 1), (i, i + 1)) for i in range(len(shown.line))]
         new = function(shown.line)
         # Without a text, a browser might read what follows in another way.
-        translations.append(place(shown, new, links) if new.strip() else None)
+        translations.append(place(shown, new, links) if new.strip() else text)
     return document.join(translations)
 
 

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import javaproperties
@@ -14,20 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.documents.document import Languages, Mark
-from seq2seq.documents.json_messages import read_arb, read_json
 from seq2seq.documents.placeholders import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
-from seq2seq.documents.po import read_po
-from seq2seq.documents.resources import read_properties, read_qt, read_strings
 from seq2seq.documents.spans import one_line
 from seq2seq.errors import UserError
-from tests.documents.hostile import (
-    HOSTILE,
-    LANGUAGES,
-    TEXTS,
-    assert_unchanged,
-    join_words,
-    strings,
-)
+from tests.documents.hostile import HOSTILE, TEXTS, assert_unchanged, join_words, read, strings
 
 HEADER = r"""msgid ""
 msgstr ""
@@ -69,36 +58,34 @@ msgstr "Fertig"
 
 
 def test_empty_entries_are_filled_and_become_fuzzy() -> None:
-    document = read_po(PO, LANGUAGES)
+    document = read("po", PO)
     assert strings(document) == ['%d%% of "<b>%s</b>"', "One sea", "{n} seas and", "a dog"]
-    assert document.join([None] * 4) == PO
-    assert 'msgstr "5 %%\\n"' in document.join([("5 %",), None, None, None])
+    assert 'msgstr "5 %%\\n"' in document.join([("5 %",), *document.texts[1:]])
     filled = document.join(document.texts)
     assert filled == PO.replace("#, c-", "#, fuzzy, c-").replace(
         'msgstr ""\n\n#, fuzzy', 'msgstr "%d%% of \\"<b>%s</b>\\"\\n"\n\n#, fuzzy', 1
     ).replace('msgid "One sea"', '#, fuzzy\nmsgid "One sea"').replace(
         'msgstr[0] ""', 'msgstr[0] "One sea"'
     ).replace('msgstr[1] ""', 'msgstr[1] ""\n"{n} seas and\\n"\n"a dog"')
-    assert not read_po(filled, LANGUAGES).slots
-    again = read_po(PO, LANGUAGES, fuzzy=True)
+    assert not read("po", filled).slots
+    again = read("po", PO, fuzzy=True)
     assert 'msgstr "Ein Hund"' in again.join([("Ein Hund",)] * 5)
-    assert again.join([None] * 5) == PO
 
 
 @pytest.mark.parametrize(
-    ("read", "content", "named"),
+    ("suffix", "content", "named"),
     [
-        (read_po, 'msgid ""\nmsgstr ""\n"Language: pt_BR\\n"\n', "in pt_BR"),
-        (read_qt, '<TS language="fr"><context/></TS>', "in fr"),
-        (read_arb, '{"@@locale": "fr_CA", "a": "A"}', "in fr_CA"),
-        (read_qt, '<TS language="de_AT" sourcelanguage="fr_FR"/>', "from fr_FR to de_AT"),
+        ("po", 'msgid ""\nmsgstr ""\n"Language: pt_BR\\n"\n', "in pt_BR"),
+        ("ts", '<TS language="fr"><context/></TS>', "in fr"),
+        ("arb", '{"@@locale": "fr_CA", "a": "A"}', "in fr_CA"),
+        ("ts", '<TS language="de_AT" sourcelanguage="fr_FR"/>', "from fr_FR to de_AT"),
     ],
 )
-def test_messages_in_another_language_are_refused(read: Callable, content: str, named: str) -> None:
+def test_messages_in_another_language_are_refused(suffix: str, content: str, named: str) -> None:
     with pytest.raises(UserError, match=f"is {named}, but the model translates en to de"):
-        read(content, LANGUAGES)
+        read(suffix, content)
     for own in ("de_AT", ""):
-        read(re.sub("pt_BR|fr(_FR|_CA)?", own, content), Languages("de", "de"))
+        read(suffix, re.sub("pt_BR|fr(_FR|_CA)?", own, content), Languages("de", "de"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +101,7 @@ def test_messages_in_another_language_are_refused(read: Callable, content: str, 
     ],
 )
 def test_keys_of_menus_go_before_their_words_and_options_stay(message: str, text: str) -> None:
-    document = read_po(f'msgid "{message}"\nmsgstr ""', LANGUAGES)
+    document = read("po", f'msgid "{message}"\nmsgstr ""')
     assert strings(document) == [text]
 
 
@@ -122,11 +109,11 @@ def test_plural_forms_are_translated_from_what_serves_them() -> None:
     entry = '#, c-format\nmsgid "One dog"\nmsgid_plural "%d dogs"\n'
     for forms, expected in ((1, ["%d dogs"]), (2, ["One dog", "%d dogs"]), (3, ["%d dogs"] * 3)):
         empty = "".join(f'msgstr[{form}] ""\n' for form in range(forms))
-        assert strings(read_po(entry + empty, LANGUAGES)) == expected
+        assert strings(read("po", entry + empty)) == expected
 
 
 def test_long_translations_are_wrapped_and_indented_as_the_entry_is() -> None:
-    document = read_po('\tmsgid "a"\r\n\tmsgstr ""\r\n', LANGUAGES)
+    document = read("po", '\tmsgid "a"\r\n\tmsgstr ""\r\n')
     lines = document.join([("ein Hund " * 20,)]).splitlines()
     assert lines[:3] == ["\t#, fuzzy", '\tmsgid "a"', '\tmsgstr ""']
     assert all(line.startswith('\t"') and len(line) < 82 for line in lines[3:])
@@ -134,7 +121,7 @@ def test_long_translations_are_wrapped_and_indented_as_the_entry_is() -> None:
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_msgfmt_and_polib_read_what_was_filled(words: str, tmp_path: Path) -> None:
-    filled = join_words(read_po(PO, LANGUAGES, fuzzy=True), words)
+    filled = join_words(read("po", PO, fuzzy=True), words)
     before, after = polib.pofile(PO), polib.pofile(filled)
     assert [(e.msgctxt, e.msgid) for e in before] == [(e.msgctxt, e.msgid) for e in after]
     assert after.find("A dog").msgstr == one_line(words).strip()
@@ -165,27 +152,28 @@ NSName = "Sea" ;
 
 
 def test_properties_are_found_as_java_reads_them() -> None:
-    document = read_properties(PROPERTIES, LANGUAGES)
+    document = read("properties", PROPERTIES)
     assert strings(document) == ["A dog", "It’s\tred", "It's {0} of '{1}'", "Größe"]
     assert_unchanged(document)
     # Doubled apostrophes in one value speak for all with arguments, but not for the others.
     assert "plain=L'x\n" in join_words(document, "L'x")
-    document = read_properties("a=It''s {0}\nb=Is it {0}?", LANGUAGES)
-    assert document.join([None, ("L'", Mark("{0}", "word"))]) == "a=It''s {0}\nb=L''{0}"
-    assert strings(read_properties("a=It''s {0}\nb=It''s", LANGUAGES))[1] == "It's"
-    document = read_properties("a=It's {0}\nb=Is it {0}?", LANGUAGES)
-    assert document.join([None, ("L'{0}",)]) == "a=It's {0}\nb=L'{0}"
+    document = read("properties", "a=It''s {0}\nb=Is it {0}?")
+    words = ("L'", Mark("{0}", "word"))
+    assert document.join([document.texts[0], words]) == "a=It''s {0}\nb=L''{0}"
+    assert strings(read("properties", "a=It''s {0}\nb=It''s"))[1] == "It's"
+    document = read("properties", "a=It's {0}\nb=Is it {0}?")
+    assert document.join([document.texts[0], ("L'{0}",)]) == "a=It's {0}\nb=L'{0}"
 
 
 @given(TEXTS)
 def test_java_reads_what_was_written(words: str) -> None:
     content = "a = A dog\nb:A\\\n  sea\nc A man"
-    written = join_words(read_properties(content, LANGUAGES), words)
+    written = join_words(read("properties", content), words)
     assert javaproperties.loads(written) == dict.fromkeys("abc", one_line(words.strip()))
 
 
 def test_apples_strings_keep_keys_comments_and_escapes() -> None:
-    document = read_strings(STRINGS, LANGUAGES)
+    document = read("strings", STRINGS)
     assert strings(document) == ['A "dog" ä😀 %1$@ of 100%', "runs", "Sea"]
     assert_unchanged(document)
 
@@ -193,8 +181,8 @@ def test_apples_strings_keep_keys_comments_and_escapes() -> None:
 @given(TEXTS)
 def test_no_translation_ends_one_of_apples_strings(words: str) -> None:
     words = f"é{words.strip()}é"
-    written = join_words(read_strings('"a" = "A dog";\n"b" = "No";', LANGUAGES), words)
-    assert strings(read_strings(written, LANGUAGES)) == [one_line(words)] * 2
+    written = join_words(read("strings", '"a" = "A dog";\n"b" = "No";'), words)
+    assert strings(read("strings", written)) == [one_line(words)] * 2
 
 
 JSON = r"""{
@@ -213,7 +201,7 @@ ARB = """{
 
 
 def test_json_values_are_found_by_their_places() -> None:
-    document = read_json(JSON, LANGUAGES)
+    document = read("json", JSON)
     assert strings(document) == [
         "Dogs",
         'A "sea"',
@@ -224,25 +212,24 @@ def test_json_values_are_found_by_their_places() -> None:
     words = [part.raw for part in document.texts[-1] if isinstance(part, Mark)]
     assert words == ["$t(title)", "@:nested.list", "{'@'}", "{ n }", ":name:", "$1"]
     assert_unchanged(document)
-    [text] = read_json('["<ul><li>A</li><LI>A <b>dog</b></LI></ul>"]', LANGUAGES).texts
+    [text] = read("json", '["<ul><li>A</li><LI>A <b>dog</b></LI></ul>"]').texts
     assert [m.kind for m in text if isinstance(m, Mark)] == ["alone", "alone", "open", "close"]
     described = '{"a": {"message": "A dog", "description": "b", "placeholders": {"c": "d"}}}'
-    assert strings(read_json(described, LANGUAGES)) == ["A dog"]
+    assert strings(read("json", described)) == ["A dog"]
 
 
 @given(TEXTS, st.booleans())
 def test_json_reads_what_was_written(words: str, ascii_only: bool) -> None:
     content = json.dumps({"a": "ä dog", "b": ["é sea", {"a": 1}]}, ensure_ascii=ascii_only)
-    written = join_words(read_json(content, LANGUAGES), words)
+    written = join_words(read("json", content), words)
     line = one_line(words.strip())
     assert json.loads(written) == {"a": line, "b": [line, {"a": 1}]}
     assert written.isascii() or not ascii_only
 
 
 def test_the_branches_of_arb_messages_are_texts() -> None:
-    document = read_arb(ARB, LANGUAGES)
-    assert document.texts[0] == ()
-    assert strings(document)[1:] == [
+    document = read("arb", ARB)
+    assert strings(document) == [
         "No dogs",
         "# dog in {place}",
         "{n} dogs",
@@ -253,11 +240,9 @@ def test_the_branches_of_arb_messages_are_texts() -> None:
         "said: it's '{name}'",
         "(###) is #1",
     ]
-    assert document.join([None] * 10) == ARB
     assert document.join(document.texts) == ARB.replace('"en"', '"de"')
-    apostrophe = document.join(
-        [None] * 2 + [("l'", Mark("{place}", "word"), " {")] + [None] * 6 + [("#1",)]
-    )
+    quote = ("l'", Mark("{place}", "word"), " {")
+    apostrophe = document.join([document.texts[0], quote, *document.texts[2:-1], ("#1",)])
     assert "one{l’{place} (}" in apostrophe
     assert '"phone": "#1"' in apostrophe  # `#` is a number in branches alone
 
@@ -270,6 +255,5 @@ def test_no_translation_becomes_a_placeholder(syntax: Syntax, words: str) -> Non
     marks = [part for part in slot.text if isinstance(part, Mark)]
     written = slot.write((f"é {words}", *marks, f"{words} é"))
     literal = "''|'[{}]'" if syntax is JAVA else "|".join(syntax.characters)
-    assert re.findall(syntax.arguments, re.sub(literal, "", written)) == [
-        mark.raw for mark in marks
-    ]
+    found = re.findall(syntax.arguments, re.sub(literal, "", written))
+    assert found == [mark.raw for mark in marks]

@@ -11,7 +11,7 @@ from io import BytesIO
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import File, Text
+from seq2seq.documents.document import File, Text, map_strings
 from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
@@ -19,9 +19,7 @@ from tests.documents.hostile import LANGUAGES
 from tests.documents.marks import run_plan
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-ODF = (
-    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" xmlns:text="t" xmlns:draw="d"'
-)
+ODF = 'xmlns:office="o" xmlns:text="t" xmlns:draw="d"'
 HOSTILE = "<b>&\"' ]]> \ufffe\x01\ud800😀"
 
 
@@ -59,11 +57,9 @@ def shapes(text: Text) -> list[str]:
     return [part if isinstance(part, str) else f"<{part.kind}>" for part in text]
 
 
-def joined(file: File, translations: Sequence[Text | None], name: str) -> etree._Element:
+def joined(file: File, translations: Sequence[Text], name: str) -> etree._Element:
     """A part of the file, as other programs read it; the rest is what it was."""
-    old, new = (
-        zipfile.ZipFile(BytesIO(file.join(x))) for x in ([None] * len(file.texts), translations)
-    )
+    old, new = (zipfile.ZipFile(BytesIO(x)) for x in (file.content, file.join(translations)))
     assert new.testzip() is None
     assert new.namelist() == old.namelist()
     assert new.comment == old.comment
@@ -77,11 +73,9 @@ LINK = f'<w:hyperlink r:id="1">{run("the site", B)}</w:hyperlink>'
 
 
 def field(code: str, result: str) -> str:
-    kinds = (
-        '<w:r><w:fldChar w:fldCharType="' + x + '"/></w:r>' for x in ("begin", "separate", "end")
-    )
-    begin, separate, end = kinds
-    return f"{begin}<w:r><w:instrText>{code}</w:instrText></w:r>{separate}{run(result)}{end}"
+    kind = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
+    code = f"<w:r><w:instrText>{code}</w:instrText></w:r>"
+    return kind("begin") + code + kind("separate") + run(result) + kind("end")
 
 
 @pytest.mark.parametrize(
@@ -110,18 +104,17 @@ def field(code: str, result: str) -> str:
 def test_paragraphs_of_word(inside: str, shape: list[str] | None) -> None:
     file = docx(f'<w:p><w:pPr><w:jc w:val="left"/></w:pPr>{inside}</w:p>')
     assert [shapes(text) for text in file.texts] == ([shape] if shape else [])
-    assert file.join(file.texts) == file.join([None] * len(file.texts))
+    assert file.join(file.texts) == file.content
     # Written anew, it has the same words with the same marks.
     changed = [(*text, HOSTILE) for text in file.texts]
     tree = joined(file, changed, "word/document.xml")
-    old = joined(file, [None] * len(file.texts), "word/document.xml")
+    old = joined(file, file.texts, "word/document.xml")
     for tag in ("fldChar", "instrText", "footnoteReference", "tab", "br", "del", "b", "pPr"):
         names = f"{{{W}}}{tag}"
         assert len(list(tree.iter(names))) == len(list(old.iter(names)))
     again = read_docx(file.join(changed), LANGUAGES)
-    assert [len(text) for text in again.texts] == [
-        len(text) + (not isinstance(text[-1], str)) for text in file.texts
-    ]
+    for text, written in zip(file.texts, again.texts, strict=True):
+        assert len(written) == len(text) + (not isinstance(text[-1], str))
     if shape:
         assert "".join(tree.itertext()).endswith("<b>&\"' ]]> 😀")
 
@@ -130,12 +123,15 @@ def test_text_boxes_and_notes_are_texts_within_the_marks_of_others() -> None:
     box = f"<w:r><w:pict><w:txbxContent><w:p>{run('Box')}</w:p></w:txbxContent></w:pict></w:r>"
     file = docx(f"<w:p>{run('Around')}{box}{run(' it')}</w:p>")
     assert [shapes(text) for text in file.texts] == [["Around", "<alone>", " it"], ["Box"]]
-    around, mark = file.texts[0][1:], file.texts[0][1]
-    for translations in ([("Um", *around), ("Kasten",)], [None, ("Kasten",)], [("Um", mark), None]):
-        tree = joined(file, translations, "word/document.xml")
-        words = "".join(tree.itertext())
-        assert ("Kasten" in words) == (translations[1] is not None)
-        assert ("Um" in words) == (translations[0] is not None)
+    around, box = file.texts
+    for one, other in (
+        (("Um", *around[1:]), ("Kasten",)),
+        (around, ("Kasten",)),
+        (("Um", around[1]), box),
+    ):
+        words = "".join(joined(file, [one, other], "word/document.xml").itertext())
+        assert ("Um" in words) == (one != around)
+        assert ("Kasten" in words) == (other != box)
     note = "<text:note><text:note-body><text:p>Note</text:p></text:note-body></text:note>"
     file = odt(f"<text:p>Around{note} it</text:p>")
     tree = joined(file, [("Um", *file.texts[0][1:]), ("Notiz",)], "content.xml")
@@ -193,25 +189,18 @@ def test_words_stay_between_the_tabs_and_breaks_at_any_depth(
     generator = random.Random(1)
     for _ in range(200):
         file = make(random_markup(generator, FORMS[make]))
-        before = columns(joined(file, [None] * len(file.texts), name))
+        before = columns(joined(file, file.texts, name))
         for translate in (str.upper, lambda line: " ".join(reversed(line.upper().split()))):
             assert columns(joined(file, run_plan(Plan(file.texts), translate), name)) == before
 
 
 def test_headers_and_notes_are_read_and_other_parts_are_not() -> None:
     part = f'<w:x xmlns:w="{W}"><w:p>{{}}</w:p></w:x>'
-    names = [
-        "document",
-        "header1",
-        "footnotes",
-        "endnotes",
-        "comments",
-        "styles",
-        "glossary/document",
-    ]
-    members = [(f"word/{name}.xml", part.format(run(name))) for name in names]
+    names = ["document", "header1", "footnotes", "endnotes", "comments"]
+    others = ["styles", "glossary/document"]
+    members = [(f"word/{name}.xml", part.format(run(name))) for name in names + others]
     file = read_docx(archive(*members), LANGUAGES)
-    assert file.texts == [(name,) for name in names[:5]]
+    assert file.texts == [(name,) for name in names]
     # as Word for the web names it
     file = read_docx(archive(("word/document2.xml", members[0][1])), LANGUAGES)
     assert file.texts == [("document",)]
@@ -222,15 +211,11 @@ def test_texts_of_charts_and_diagrams() -> None:
     drawing = f'<x xmlns:w="{W}x" xmlns:a="{main}"><a:p><a:pPr/><a:r><a:rPr b="1"/><a:t>Sea</a:t>'
     drawing += "</a:r><a:br/><a:r><a:t>side</a:t></a:r><a:endParaRPr/></a:p></x>"
     name = "word/charts/chart1.xml"
-    file = read_docx(
-        archive(("word/document.xml", f'<w:x xmlns:w="{W}"/>'), (name, drawing)), LANGUAGES
-    )
-    assert [shapes(text) for text in file.texts] == [
-        ["<open>", "Sea", "<close>", "<alone>", "side"]
-    ]
-    tree = joined(
-        file, [tuple(x.upper() if isinstance(x, str) else x for x in file.texts[0])], name
-    )
+    members = ("word/document.xml", f'<w:x xmlns:w="{W}"/>'), (name, drawing)
+    file = read_docx(archive(*members), LANGUAGES)
+    (text,) = file.texts
+    assert shapes(text) == ["<open>", "Sea", "<close>", "<alone>", "side"]
+    tree = joined(file, [map_strings(str.upper, text)], name)
     assert [x.attrib for x in tree.iter(f"{{{main}}}t")] == [{}, {}]
     assert "".join(tree.itertext()) == "SEASIDE"
 
@@ -259,8 +244,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
         (spoilt(8, "<H", 1), "encrypted"),
         (spoilt(16, "<L", 1), "damaged"),
         (spoilt(24, "<L", 1), "damaged"),
-        (spoilt(24, "<L", 0xFFFFFFFF), "ZIP64"),
-        (spoilt(42, "<L", 0), "inside one another"),
+        (spoilt(42, "<L", 0), "damaged"),
     ],
 )
 def test_hostile_archives_are_refused(content: bytes, message: str) -> None:

@@ -7,40 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.documents.document import Mark, write_text
+from seq2seq.documents.document import write_text
 from seq2seq.documents.formats import read_file
-from seq2seq.documents.placeholders import find_placeholders
 from seq2seq.documents.translate import Plan
 from tests.documents.hostile import LANGUAGES
 from tests.documents.marks import run_plan
-
-
-@pytest.mark.parametrize(
-    ("text", "placeholders"),
-    [
-        ("%s%s dogs", ["%s%s"]),
-        ("%ld%% of dogs", ["%ld%%"]),
-        ("5.1%% and %5.1f%% done", ["%%", "%5.1f%%"]),
-        ("The dog of %ss runs.", ["%ss"]),
-        ("%dth dog", ["%dth"]),
-        ("100%s dogs", ["%s"]),
-        ("%(who)ss dog", ["%(who)ss"]),
-        ("%s\u72ac runs", ["%s"]),
-        ("%lu dogs and %@s dog", ["%lu", "%@s"]),
-        ("%-5s|%05.2f dogs", ["%-5s", "%05.2f"]),
-        ("dog_%s.txt and %s_%s are files", ["dog_%s.txt", "%s_%s"]),
-        ("The dog '{'name'}' runs with {x}.", ["'{'name'}'", "{x}"]),
-        ("%lld\u00baC", ["%lld"]),
-        ("%count% dogs, %d%%", ["%count%", "%d%%"]),
-        ("%first-name% and %user.name%", ["%first-name%", "%user.name%"]),
-        ("{items[0]} costs {0,10:N2}, {1,-5}", ["{items[0]}", "{0,10:N2}", "{1,-5}"]),
-        ("100% done, 50%discount, a 5% drop", []),
-    ],
-)
-def test_the_longest_reading_is_kept(text: str, placeholders: list[str]) -> None:
-    found = [part.raw for part in find_placeholders((text,)) if isinstance(part, Mark)]
-    assert found == placeholders
-
 
 DIALECTS = {
     "C": ["%s", "%d", "%5.1f", "%ld", "%-5s", "%d%%"],
@@ -77,20 +48,6 @@ def test_a_program_finds_the_same_placeholders_in_a_translation(
     for placeholder in dialect:
         assert translated.count(placeholder) == text.count(placeholder)
     assert not re.search(r"'(?=\{\w)", translated) or re.search(r"'(?=\{\w)", text)
-
-
-def test_a_text_whose_placeholders_are_lost_stays_and_is_counted() -> None:
-    plan = Plan([("Hello dogs and %s",), ("Hello cats",)])
-    texts = run_plan(plan, lambda line: f"{line.upper()} %d")
-    assert list(map(write_text, texts)) == ["Hello dogs and %s", "Hello cats"]
-    assert plan.kept == [0, 1]
-
-
-@pytest.mark.parametrize("text", ["%ss dog has %d cats", "%s%s and %d dogs", "%d%% of %s dogs"])
-def test_placeholders_that_are_told_by_their_order_keep_it(text: str) -> None:
-    (translated,) = run_plan(Plan([(text,)]), ENGINES["backwards"])
-    found, expected = (re.findall("%[sd]", line) for line in (write_text(translated), text))
-    assert found == expected
 
 
 def test_an_ending_is_no_loss_and_no_quote_is_undone() -> None:

@@ -13,6 +13,7 @@ from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
 from tests.documents.marks import run_plan
+from tests.documents.test_formats import check
 from tests.documents.test_placeholders import ENGINES
 
 FOLDER = Path(os.environ.get("DOCUMENTS", "/nonexistent"))
@@ -38,12 +39,12 @@ def test_each_text_keeps_its_tags_its_tabs_and_its_placeholders(path: Path, engi
         read_file(path.name, content, languages)
     except UserError as error:
         named = re.search(r"is (?:from (\S+) to|in) (\S+), but the model", str(error))
-        if named is None:
+        if named is None and "\n" not in str(error):
             pytest.skip("is broken on purpose")
         languages = Languages(named[1] or languages.source, named[2])
+    check(content, path.name, languages)
     file = read_file(path.name, content, languages)
-    plan = Plan(file.texts)
-    for source, target in zip(file.texts, run_plan(plan, engine), strict=True):
+    for source, target in zip(file.texts, run_plan(Plan(file.texts), engine), strict=True):
         tags = [Counter(i.raw for i in text if isinstance(i, Mark)) for text in (source, target)]
         assert tags[0] == tags[1]
         texts = write_text(source), write_text(target)

@@ -5,15 +5,14 @@ import plistlib
 import pytest
 from lxml import etree
 
-from seq2seq.documents.document import Document, Mark
-from seq2seq.documents.resources import read_android, read_qt, read_resx, read_stringsdict
-from tests.documents.hostile import LANGUAGES
+from seq2seq.documents.document import Document, Mark, Text, join_strings
+from tests.documents.hostile import read
 
 XLIFF = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
 
 
 def android(inside: str) -> Document:
-    return read_android(f"<resources {XLIFF}>{inside}</resources>", LANGUAGES)
+    return read("xml", f"<resources {XLIFF}>{inside}</resources>")
 
 
 @pytest.mark.parametrize(
@@ -23,27 +22,17 @@ def android(inside: str) -> Document:
         (r"One\nTwo\\n", ("One", Mark(r"\n"), r"Two\n")),
         ('"It\'s  here"', ("It's  here",)),
         (r"\@home <b>now</b>", ("@home ", Mark("<b>", "open"), "now", Mark("</b>", "close"))),
-        (
-            "To <xliff:g id='x'>%1$s</xliff:g>",
-            ("To ", Mark("<xliff:g id='x'>%1$s</xliff:g>", "word")),
-        ),
+        ("To <xliff:g>%1$s</xliff:g>", ("To ", Mark("<xliff:g>%1$s</xliff:g>", "word"))),
         ('<![CDATA[a <a href="#">link</a> & it\\\'s]]>', ('a <a href="#">link</a> & it\'s',)),
     ],
 )
-def test_android_texts_are_read_and_written_with_their_escapes(raw: str, text: object) -> None:
+def test_android_texts_are_read_and_written_with_their_escapes(raw: str, text: Text) -> None:
     content = f'<string name="a">{raw}</string>'
     document = android(content)
     assert document.texts == [text]
     assert document.join(document.texts) == document.content
-    changed = [(*document.texts[0], "?\"'\\\n&")]  # and so they are read again
-    assert read_android(document.join(changed), LANGUAGES).texts != document.texts
-    again = read_android(document.join(changed), LANGUAGES).texts[0]
-    plain = "".join(part if isinstance(part, str) else "" for part in again)
-    assert plain.endswith("?\"'\\&")
-    assert [x for x in again if isinstance(x, Mark)] == [
-        *(x for x in document.texts[0] if isinstance(x, Mark)),
-        Mark(r"\n"),
-    ]
+    changed = document.join([(*document.texts[0], "?\"'\\\n&")])  # and so they are read again
+    assert read("xml", changed).texts == [join_strings([*text, "?\"'\\", Mark(r"\n"), "&"])]
 
 
 def test_quotation_marks_in_cdata_stay_as_they_are() -> None:
@@ -60,7 +49,7 @@ def test_android_resources_that_are_no_texts_are_left() -> None:
         "</plurals>"
     )
     assert document.texts == [("First",), ("%d cat",), ("%d cats",)]
-    assert "<item>\\@x</item>" in document.join([("@x",), None, None])
+    assert "<item>\\@x</item>" in document.join([("@x",), *document.texts[1:]])
 
 
 QT = """<?xml version="1.0" encoding="utf-8"?>
@@ -81,15 +70,15 @@ QT = """<?xml version="1.0" encoding="utf-8"?>
 
 
 def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None:
-    document = read_qt(QT, LANGUAGES)
+    document = read("ts", QT)
     assert document.texts == [
         ("&Open file",),
         ("Save & &exit",),
         ("Tab", Mark('<byte value="x9"/>'), " here"),
         ("%n cats",),
     ]
-    assert document.join([None] * 4) == QT
-    joined = document.join([("Datei &öffnen",), ("'Ende'",), None, ("%n Katze",)])
+    tab = document.texts[2]
+    joined = document.join([("Datei &öffnen",), ("'Ende'",), tab, ("%n Katze",)])
     found = [
         (x.get("type"), "".join(x.itertext()).split())
         for x in etree.fromstring(joined.encode()).iter("translation")
@@ -97,14 +86,14 @@ def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None
     assert found == [
         ("unfinished", ["Datei", "&öffnen"]),
         ("unfinished", ["'Ende'"]),
+        ("unfinished", ["Tab", "here"]),
         (None, ["Fertig"]),
         (None, ["Lang"]),
         ("unfinished", ["Vielleicht"]),
         ("vanished", []),
         ("unfinished", ["%n", "KatzeKatzen"]),
     ]
-    created = document.join([None, None, document.texts[2], None])
-    assert '<translation type="unfinished">Tab<byte value="x9"/> here</translation>' in created
+    assert '<translation type="unfinished">Tab<byte value="x9"/> here</translation>' in joined
     assert "&apos;Ende&apos;" in joined  # as Qt itself writes them
 
 
@@ -119,10 +108,10 @@ def test_plural_rules_of_apple_keep_what_is_no_text() -> None:
         },
     }
     content = plistlib.dumps({"options": rules}, sort_keys=False).decode()
-    document = read_stringsdict(content, LANGUAGES)
+    document = read("stringsdict", content)
     assert document.texts == [("There are %#@n@ left",), ("one option",), ("%ld options & more",)]
     assert document.join(document.texts) == content
-    joined = document.join([None, ("<eine>",), None])
+    joined = document.join([document.texts[0], ("<eine>",), document.texts[2]])
     rules["n"]["one"] = "<eine>"  # type: ignore[index]
     assert plistlib.loads(joined.encode()) == {"options": rules}
 
@@ -136,7 +125,7 @@ RESX = """<root><resheader name="version"><value>Two dogs</value></resheader>
 
 
 def test_resources_of_dot_net_keep_all_but_strings() -> None:
-    document = read_resx(RESX, LANGUAGES)
+    document = read("resx", RESX)
     assert document.texts == [("One & {0}\r\ntwo",)]
     assert document.join(document.texts) == RESX
     joined = document.join([("<Eins>\r\nzwei",)])

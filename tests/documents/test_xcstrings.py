@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 from seq2seq.documents.document import Languages
-from seq2seq.documents.json_messages import read_xcstrings
-from tests.documents.hostile import LANGUAGES, strings
+from tests.documents.hostile import read, strings
 
 
 def unit(value: str, state: str = "new") -> dict[str, Any]:
@@ -35,10 +34,10 @@ def dump(entries: dict[str, Any]) -> str:
 
 
 def test_strings_without_the_target_get_it_and_all_else_stays() -> None:
-    document = read_xcstrings(dump(STRINGS), LANGUAGES)
+    document = read("xcstrings", dump(STRINGS))
     assert strings(document) == ["A %@ dog", "Has %#@n@ in %@", "%arg dog", '"big" %lld%%', "Sea"]
-    assert document.join([None] * 5) == document.content
-    joined = document.join([("x",), None, ('ä"\n',), None, ("\\",)])
+    whole, other = document.texts[1], document.texts[3]
+    joined = document.join([("x",), whole, ('ä"\n',), other, ("\\",)])
     review = "needs_review"
     german = forms("Has %#@n@ in %@", 'ä"\n', '"big" %lld%%', review)
     expected = json.loads(json.dumps(STRINGS))
@@ -46,6 +45,6 @@ def test_strings_without_the_target_get_it_and_all_else_stays() -> None:
     expected["dogs"]["localizations"]["de"] = german
     expected["Sea"]["localizations"]["de"] = unit("\\", review)
     assert joined == dump(expected)
-    assert not read_xcstrings(joined, LANGUAGES).texts
-    from_french = strings(read_xcstrings(dump(STRINGS), Languages("fr", "it")))
+    assert not read("xcstrings", joined).texts
+    from_french = strings(read("xcstrings", dump(STRINGS), Languages("fr", "it")))
     assert from_french == [*strings(document)[1:4], "Mer"]

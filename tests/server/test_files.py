@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.documents.document import Languages
+from seq2seq.documents.document import Document, Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
@@ -121,7 +121,7 @@ def translation(*texts: str) -> Translation:
 
 
 def test_alternatives_take_the_same_rank_of_each_line_and_equal_ones_are_left_out() -> None:
-    document = read_lines("a\n\nb", Languages("en", "de"))
+    document = Document.read(read_lines, "a\n\nb", Languages("en", "de"))
     plan = Plan(document.texts, placeholders=False)
     assert plan.take([translation("A", "A", "AA"), translation("B", "B")]) == []
     source = Source(document, plan, create_autospec(Translator), alignments=[[]] * 3)
