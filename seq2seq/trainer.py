@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import count, islice, repeat
 from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
@@ -225,16 +225,12 @@ class Trainer:
         # From the last one on: the corpus makes no more epochs, the thread ends, then the stream.
         with (
             closing(self._stream(progress.epoch, progress.batch)) as stream,
-            ThreadPoolExecutor(1) as thread,
+            closing(made_ahead(map(self._make_step, repeat(stream)))) as ready,
             closing(self.batching.corpus),
         ):
-            following = thread.submit(self._make_step, stream)
             while True:
                 requested = self.clock()
-                step = following.result()
-                waited = self.clock() - requested
-                following = thread.submit(self._make_step, stream)
-                yield step._replace(waited=waited)
+                yield next(ready)._replace(waited=self.clock() - requested)
 
     def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
         micro_batches, epochs, positions = zip(*islice(stream, self.micro_batches), strict=True)
@@ -243,14 +239,11 @@ class Trainer:
     def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
         """Yield all micro-batches from a position on, each with its epoch and the next position."""
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
-        with ThreadPoolExecutor(1) as thread:
-            following = thread.submit(self.batching.epoch, epoch)
-            while True:
-                batches = following.result()
-                following = thread.submit(self.batching.epoch, epoch + 1)
-                for number in range(position, len(batches)):
-                    yield batches[number], epoch, number + 1
-                epoch, position = epoch + 1, 0
+        with closing(made_ahead(map(self.batching.epoch, count(epoch)))) as epochs:
+            for number, batches in enumerate(epochs, epoch):
+                for place in range(position, len(batches)):
+                    yield batches[place], number, place + 1
+                position = 0
 
     def update(self, micro_batches: Sequence[Rows]) -> StepMetrics:
         """Do one update with the micro-batches of a step, and wait for its metrics."""
@@ -274,6 +267,16 @@ class Trainer:
         except DivergenceError as error:
             self.progress.step = error.step - 1
             raise
+
+
+def made_ahead(items: Iterator[T]) -> Generator[T]:
+    """Yield endless items; a thread makes the next one while one is used."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items)
+        while True:
+            item = following.result()
+            following = thread.submit(next, items)
+            yield item
 
 
 class ReadyStep(NamedTuple):

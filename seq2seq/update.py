@@ -216,9 +216,8 @@ class RunningMean:
             changes = torch._foreach_sub(new, means)
             torch._foreach_mul_(changes, weight)
             torch._foreach_add_(means, changes)
-            return
-        for before, parameter in zip(means, new, strict=True):
-            before.lerp_(parameter, weight)
+        else:
+            torch._foreach_lerp_(means, new, weight)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Continue from a mean that was saved."""
@@ -433,14 +432,8 @@ class Updater:
             learning_rate=rate,
             data_wait_seconds=data_wait,
         )
-        pending = PendingUpdate(
-            step=step,
-            where=where,
-            losses_and_norm=HostCopy(self.losses_and_norm),
-            known=known,
-            started=started,
-        )
-        self.in_flight.append(pending)
+        found = HostCopy(self.losses_and_norm)
+        self.in_flight.append(PendingUpdate(step, where, found, known, started))
 
     def begin_gradient(self, batch: Any) -> None:
         """Compute the losses of a step's first batch, and its share of the gradient."""
@@ -503,8 +496,7 @@ class DivergenceError(UserError):
         self.step = step
 
 
-@dataclass(frozen=True, kw_only=True)
-class PendingUpdate:
+class PendingUpdate(NamedTuple):
     """An update that has been started."""
 
     step: int

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
@@ -41,10 +41,9 @@ class PositionsFirstCache(LayerCache):
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
         """See `LayerCache.start`."""
-        b, h = memory_keys.shape[:2]
-        keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
-        values = memory_values.new_empty(0, b, h, memory_values.size(3))
-        return cls(keys, values, memory_keys.contiguous(), memory_values.contiguous())
+        cache = super().start(memory_keys, memory_values)
+        cache.keys, cache.values = (x.permute(2, 0, 1, 3) for x in (cache.keys, cache.values))
+        return cache
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add the newest position: key (N, H, K), value (N, H, d_v)."""
@@ -72,6 +71,14 @@ class PositionsFirstCache(LayerCache):
         return rows
 
 
+def scaled_query_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
+) -> Tensor:
+    """Compute `transformer.attention` without dropout; queries are fewer numbers than scores."""
+    scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ key.transpose(-2, -1)
+    return scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ value
+
+
 class FastIncrementalDecoder(IncrementalDecoder):
     """`IncrementalDecoder` with packed projections, and self-attention without small matmuls.
 
@@ -79,10 +86,11 @@ class FastIncrementalDecoder(IncrementalDecoder):
     """
 
     layer_cache: type[LayerCache] = PositionsFirstCache
+    attend = staticmethod(scaled_query_attention)
 
     def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)
-        self.projection = PackedMatmul([model.output_matrix], [model.output_bias], pack)
+        self.projection = PackedMatmul(pack, (model.output_matrix, model.output_bias))
 
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
@@ -109,19 +117,6 @@ class FastIncrementalDecoder(IncrementalDecoder):
         scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
         heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
         return module.w_o(heads.view(n, 1, -1))
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, PackedAttention)
-        b = cache.memory_keys.size(0)
-        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        # Scaling the queries rather than the scores touches fewer numbers.
-        scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ cache.memory_keys.transpose(-2, -1)
-        scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
-        heads = scores.softmax(dim=-1) @ cache.memory_values  # (B, H, beams, d_v)
-        return module.w_o(module.concatenate_heads(heads)).view_as(x)
 
 
 MULTIPLE = 16
@@ -253,6 +248,7 @@ class StaticDecoder(FastIncrementalDecoder):
     """`FastIncrementalDecoder` whose steps of equal shapes read and write the same memory."""
 
     layer_cache = StaticLayerCache
+    attend = staticmethod(fused_attention)
 
     def __init__(
         self, model: Transformer, pack: Pack, buffers: Buffers, graphs: Graphs | None = None
@@ -279,10 +275,7 @@ class StaticDecoder(FastIncrementalDecoder):
 
     def start(self, memory: Tensor, source_mask: Tensor) -> StaticCache:
         """See `IncrementalDecoder.start`; the length of memory (B, S, D) is a multiple."""
-        layers: list[LayerCache] = [
-            self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
-            for layer in self.layers
-        ]
+        layers = super().start(memory, source_mask).layers
         return StaticCache(layers, source_mask, BeamTable(self.buffers, self.model, memory))
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
@@ -305,22 +298,11 @@ class StaticDecoder(FastIncrementalDecoder):
         )  # (N, H, K)
         cache.append(key, value)
         keys, values = map(cache.table.of_hypotheses, (cache.keys, cache.values))
-        heads = F.scaled_dot_product_attention(
-            query.unsqueeze(2), keys, values, cache.table.visible.view(1, 1, 1, -1)
+        mask = cache.table.visible.view(1, 1, 1, -1)
+        heads = self.attend(
+            query.unsqueeze(2), keys, values, mask, module.dropout
         )  # (N, H, 1, d_v)
         return module.w_o(module.concatenate_heads(heads))
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, PackedAttention)
-        b = cache.memory_keys.size(0)
-        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        heads = F.scaled_dot_product_attention(
-            query, cache.memory_keys, cache.memory_values, source_mask
-        )  # (B, H, beams, d_v)
-        return module.w_o(module.concatenate_heads(heads)).view_as(x)
 
 
 @dataclass(frozen=True, kw_only=True)
