@@ -53,6 +53,14 @@ class PositionsFirstCache(LayerCache):
         self.values[self.length] = value
         self.length += 1
 
+    def attend(self, query: Tensor) -> Tensor:
+        """Attend from the newest position, query (N, H, K), to all: (N, H, d_v)."""
+        keys, values = self.keys[: self.length], self.values[: self.length]  # (T, N, H, K)
+        # With one query per head each matmul would be a row times a small matrix; multiplying and
+        # summing over all rows at once takes half the time. The newest position needs no mask.
+        scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
+        return (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)
+
     def reorder(self, parents: Tensor) -> None:
         """See `LayerCache.reorder`."""
         self.keys = self._reordered(self.keys, parents)
@@ -99,24 +107,17 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
         """See `IncrementalDecoder.project_memory`."""
         assert isinstance(module, PackedAttention)
-        keys, values = module.project_memory(memory)
-        return module.split_heads(keys), module.split_heads(values)
+        return module.project_memory(memory)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
         """See `IncrementalDecoder.self_attention`."""
         assert isinstance(module, PackedAttention)
-        n, h = x.size(0), module.num_heads
-        query, key, value = (
-            projected.view(n, h, -1) for projected in module.project_self(x)
-        )  # (N, H, K)
-        cache.append(key, value)
         assert isinstance(cache, PositionsFirstCache)
-        keys, values = cache.keys[: cache.length], cache.values[: cache.length]  # (T, N, H, K)
-        # With one query per head each matmul would be a row times a small matrix; multiplying and
-        # summing over all rows at once takes half the time. The newest position needs no mask.
-        scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
-        heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
-        return module.w_o(heads.view(n, 1, -1))
+        n, h = x.size(0), module.num_heads
+        projected = module.project_self(x)  # (N, 1, H * K)
+        query, key, value = (each.view(n, h, -1) for each in projected)  # (N, H, K)
+        cache.append(key, value)
+        return module.w_o(cache.attend(query).reshape(n, 1, -1))
 
 
 MULTIPLE = 16
@@ -195,6 +196,12 @@ class StaticLayerCache(PositionsFirstCache):
         """Add the newest position: key (N, H, K), value (N, H, d_v)."""
         self.keys.index_copy_(0, self.table.newest, key.unsqueeze(0))
         self.values.index_copy_(0, self.table.newest, value.unsqueeze(0))
+
+    def attend(self, query: Tensor) -> Tensor:
+        """See `PositionsFirstCache.attend`."""
+        keys, values = map(self.table.of_hypotheses, (self.keys, self.values))
+        mask = self.table.visible.view(1, 1, 1, -1)
+        return F.scaled_dot_product_attention(query.unsqueeze(2), keys, values, mask).squeeze(2)
 
 
 class StaticCache(DecoderCache):
@@ -287,22 +294,6 @@ class StaticDecoder(FastIncrementalDecoder):
         x = self.decode(x + table.encodings.index_select(0, table.newest), cache)
         table.newest += 1
         return self.project(x.squeeze(1))
-
-    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """See `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, PackedAttention)
-        assert isinstance(cache, StaticLayerCache)
-        n, h = x.size(0), module.num_heads
-        query, key, value = (
-            projected.view(n, h, -1) for projected in module.project_self(x)
-        )  # (N, H, K)
-        cache.append(key, value)
-        keys, values = map(cache.table.of_hypotheses, (cache.keys, cache.values))
-        mask = cache.table.visible.view(1, 1, 1, -1)
-        heads = self.attend(
-            query.unsqueeze(2), keys, values, mask, module.dropout
-        )  # (N, H, 1, d_v)
-        return module.w_o(module.concatenate_heads(heads))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,7 +144,7 @@ class PackedAttention(MultiHeadAttention):
             query, key, value = map(self.split_heads, self.project_self(x))
         else:
             query = self.split_heads(self.w_q(x))
-            key, value = map(self.split_heads, self.project_memory(memory))
+            key, value = self.project_memory(memory)
         heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
         return self.w_o(self.concatenate_heads(heads))
 
@@ -154,6 +154,6 @@ class PackedAttention(MultiHeadAttention):
         return query, key, value
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Map memory (B, S, D) to keys (B, S, H * K) and values (B, S, H * d_v)."""
+        """Map memory (B, S, D) to keys (B, H, S, K) and values (B, H, S, d_v)."""
         key, value = torch.split(self.kv(memory), self.sizes[1:], dim=-1)
-        return key, value
+        return self.split_heads(key), self.split_heads(value)

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import math
 import sys
 import time
 import warnings
@@ -13,6 +12,8 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from seq2seq.data.preparation import PreparedData
@@ -34,10 +35,10 @@ def describe_validation(metrics: Metrics) -> str:
     )
     if "valid/chrf" in metrics:
         described += f", chrF {metrics['valid/chrf']:.2f}"
-    other_sets = [
-        f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
-    ]
-    return f"{described} ({', '.join(other_sets)})" if other_sets else described
+    bleus = bleu_by_set(metrics)
+    del bleus["valid"]
+    others = ", ".join(f"{name} {bleu:.2f}" for name, bleu in bleus.items())
+    return f"{described} ({others})" if others else described
 
 
 def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
@@ -258,9 +259,9 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     """Draw the losses, and the BLEU of each validation set, by step."""
     from matplotlib.figure import Figure
 
-    def curve(name: str) -> tuple[list[float], list[float]]:
+    def curve(name: str) -> NDArray[np.float64]:
         points = [(record["step"], record[name]) for record in records if name in record]
-        return [step for step, _ in points], [value for _, value in points]
+        return np.reshape(points, (-1, 2)).T
 
     figure = Figure(figsize=(10, 4))
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
@@ -268,7 +269,7 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     # Without label smoothing, as the validation loss is.
     for side, label in (("train", "training, with dropout"), ("valid", "validation")):
         steps, perplexities = curve(f"{side}/perplexity")
-        losses.plot(steps, list(map(math.log, perplexities)), label=label)
+        losses.plot(steps, np.log(perplexities), label=label)
     losses.set(xlabel="step", ylabel="nats per target token", title="loss")
     losses.legend()
     sets = {name: None for record in records for name in record if name.endswith("/bleu")}
