@@ -1,7 +1,6 @@
 """Several validation sets: each with its own metrics, and one of them selects the best model."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config
+from seq2seq.run.records import read_metrics
 from seq2seq.run.training import TrainingRun
 from tests.toy import reversing, script_validation, train, validation
 
@@ -25,19 +25,8 @@ def several(toy: Config, sentences: list[str]) -> Config:
 
 
 def validations(folder: Path) -> list[dict[str, float]]:
-    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    records = read_metrics(folder / "metrics.jsonl")
     return [record for record in records if "valid/loss" in record]
-
-
-def scripted(monkeypatch: pytest.MonkeyPatch, *bleus: tuple[float, float]) -> None:
-    """Let validations have these BLEUs, on the main set and on `news`."""
-    scores: Iterator[tuple[float, float]] = iter(bleus)
-
-    def validate(run: TrainingRun, model: object) -> dict[str, float]:
-        main, news = next(scores)
-        return validation(main, news=news)
-
-    script_validation(monkeypatch, validate)
 
 
 def best_step(folder: Path) -> int:
@@ -70,8 +59,10 @@ def test_each_set_has_the_metrics_that_it_has_as_the_main_set(
 def test_the_chosen_set_selects_the_best_model(
     several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: str, best: int
 ) -> None:
-    mean_of_checkpoints = (0.0, 0.0)
-    scripted(monkeypatch, (1, 1), (9, 0), (0, 9), (6, 6), mean_of_checkpoints)
+    """The last validation is that of the mean of the checkpoints."""
+    of_both_sets = ((1, 1), (9, 0), (0, 9), (6, 6), (0, 0))
+    metrics = iter([validation(main, news=news) for main, news in of_both_sets])
+    script_validation(monkeypatch, lambda run, model: next(metrics))
     train(several, tmp_path, select=select)
     assert best_step(tmp_path) == best
     weights = [tmp_path / name for name in ("best", f"checkpoints/step_{best:08d}")]
