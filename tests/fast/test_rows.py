@@ -1,6 +1,5 @@
 """Tokens as rows against the plain model of padded batches: losses, gradients, shapes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from seq2seq.fast.training import FastForms
 from seq2seq.sizes import Positions, Start
 from seq2seq.transformer import Transformer
 from seq2seq.update import Forms
+from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 
-MakeModel = Callable[..., Transformer]
 V, LONGEST = 23, 11
 
 of_all_kinds = pytest.mark.parametrize(

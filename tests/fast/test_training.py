@@ -3,7 +3,6 @@
 import copy
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,12 @@ from seq2seq.fast.training import (
     random_keep_mask,
 )
 from seq2seq.sizes import Positions
-from seq2seq.transformer import Transformer, attention
+from seq2seq.transformer import attention
 from seq2seq.update import Forms
+from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 
-MakeModel = Callable[..., Transformer]
 GPU = Compute(torch.device("cuda"), torch.bfloat16)
 LEARNED = {"positions": Positions.learned, "max_learned_positions": 20}
 
