@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import count, islice, repeat
 from typing import Annotated, NamedTuple, TypeAlias, TypeVar
@@ -87,6 +87,7 @@ class Recorder:
 # The loop.
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
@@ -95,34 +96,24 @@ class Trainer:
     trainer like this one.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        batching: Batching,
-        config: TrainingConfig,
-        *,
-        compute: Compute,
-        seed: int,
-        world: World | None = None,
-        forms: Forms | None = None,
-        signals: Signals | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.model = model
-        self.batching = batching
-        self.config = config
-        self.compute = compute
-        self.forms = forms or Forms()
-        self.world = world or World()
-        self.clock = clock
-        self.updater = Updater(
-            model, batching, config, compute, seed, self.world, self.forms, clock
-        )
+    model: Transformer
+    batching: Batching
+    config: TrainingConfig
+    _: KW_ONLY
+    compute: Compute
+    seed: int
+    world: World = field(default_factory=World)
+    forms: Forms = field(default_factory=Forms)
+    signals: Signals = field(default_factory=Signals)
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        parts = (self.compute, self.seed, self.world, self.forms, self.clock)
+        self.updater = Updater(self.model, self.batching, self.config, *parts)
         self.optimizer = self.updater.optimizer
-        self.micro_batches = config.micro_batches(self.world.size)
+        self.micro_batches = self.config.micro_batches(self.world.size)
         self.progress = Progress()
         self.started = 0.0
-        self.signals = signals or Signals()
         self.signal: int | None = None
         """A signal received by any of the processes."""
 

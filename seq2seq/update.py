@@ -343,43 +343,36 @@ class StepBatches(NamedTuple):
     target_tokens: int
 
 
+@dataclass(eq=False)
 class Updater:
     """Updates a model; started updates are read later, so that a GPU always has work."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        batching: Batching,
-        config: TrainingConfig,
-        compute: Compute,
-        seed: int,
-        world: World,
-        forms: Forms,
-        clock: Callable[[], float],
-    ) -> None:
-        self.running_mean = RunningMean(model) if config.validate_mean else None
-        forms.prepare(model, batching, compute)
-        self.model = model
-        self.batching = batching
-        self.config = config
-        self.compute = compute
-        self.seed = seed
-        self.world = world
-        self.forms = forms
-        self.clock = clock
-        self.losses = torch.zeros(2, dtype=torch.float64, device=compute.device)
+    model: Transformer
+    batching: Batching
+    config: TrainingConfig
+    compute: Compute
+    seed: int
+    world: World
+    forms: Forms
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        device, world, forms = self.compute.device, self.world, self.forms
+        self.running_mean = RunningMean(self.model) if self.config.validate_mean else None
+        forms.prepare(self.model, self.batching, self.compute)
+        self.losses = torch.zeros(2, dtype=torch.float64, device=device)
         """Smoothed loss and cross-entropy, summed over the step so far."""
-        self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=compute.device)
-        self.diverged = torch.zeros((), device=compute.device)
-        self.optimizer = make_adam(model)
-        count = config.micro_batches(world.size) // world.size if forms.joins else 1
-        source, target = batching.most_tokens
+        self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=device)
+        self.diverged = torch.zeros((), device=device)
+        self.optimizer = make_adam(self.model)
+        count = self.config.micro_batches(world.size) // world.size if forms.joins else 1
+        source, target = self.batching.most_tokens
         self.most_tokens = count * source, count * target
         """The most source and target tokens that are computed at once."""
         forms.reserve(self.most_tokens)
         self.numbers = forms.begin_step(StepNumbers())
         self.in_flight: deque[PendingUpdate] = deque()
-        self.max_in_flight = 1 if compute.on_gpu else 0
+        self.max_in_flight = 1 if self.compute.on_gpu else 0
         self.read_at = -math.inf
         """The time at which metrics were last read."""
 

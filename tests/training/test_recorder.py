@@ -12,7 +12,7 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from seq2seq.run.records import Display, FileRecorder, draw_learning_curve
+from seq2seq.run.records import FileRecorder, draw_learning_curve
 from seq2seq.trainer import Progress
 from seq2seq.update import StepMetrics, TrainingConfig
 
@@ -42,10 +42,10 @@ class Terminal(io.StringIO):
 
 
 def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    display = Display()
+    display = FileRecorder(tmp_path)
     display.open(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
     display.show_progress(Progress(step=26, seconds=202.5))
     assert display.bar.n == pytest.approx(0.75)
