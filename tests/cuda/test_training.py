@@ -111,7 +111,7 @@ def test_graphs_do_what_single_kernels_do(
         assert (found.smoothed, found.gradient_norm) == (expected.smoothed, expected.gradient_norm)
         assert not journal.waits, Counter(journal.waits)
         # One copy of each batch, one of the step's numbers; all of them pinned.
-        assert len(journal.copies) == 1 + len(graphs.updater.collate(step).batches)
+        assert journal.copies == 1 + len(graphs.updater.collate(step).batches)
     torch.testing.assert_close(*map(weights_of, (single, graphs)), rtol=0, atol=0)
     batches = [len(single.updater.collate(step).batches) for step in steps]
     assert (max(batches) > 1) == (most is not None)

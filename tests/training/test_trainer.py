@@ -178,6 +178,8 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
         range(step + 1, STEPS + 1)
     )
     assert saves == [STEPS]
+    places = [(each.progress.epoch, each.progress.batch) for each in (second, uninterrupted)]
+    assert places == [(2, 2)] * 2
     assert_equal_to_the_bit(second, uninterrupted)
 
 
