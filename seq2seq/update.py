@@ -219,11 +219,6 @@ class RunningMean:
         else:
             torch._foreach_lerp_(means, new, weight)
 
-    def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Continue from a mean that was saved."""
-        for name, value in weights.items():
-            self.weights[name].copy_(value)
-
 
 # How a step is computed: plainly, as the paper says it. `seq2seq/fast` has faster forms.
 

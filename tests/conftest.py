@@ -112,6 +112,18 @@ def no_log() -> Iterator[None]:
         logging.getLogger(name).handlers.clear()
 
 
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is warned about, whatever commands that ran before have made of the logger."""
+    logger, found = logging.getLogger("seq2seq"), []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(logger, "disabled", False)
+    logger.addHandler(handler)
+    yield found
+    logger.removeHandler(handler)
+
+
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     who = ("a man", "the woman", "two small dogs", "a child", "nobody")

@@ -198,7 +198,7 @@ class TrainingRun:
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
         if running_mean is not None:
-            running_mean.load(read_mean(self.newest, trainer.model))
+            running_mean.model.load_state_dict(read_mean(self.newest, trainer.model))
         trainer.progress = before.progress
         # A signal ended the run here, and now a lower limit does.
         if trainer.limit_reached() and not before.progress.ended:

@@ -3,7 +3,6 @@
 import copy
 import itertools
 import json
-import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -261,18 +260,15 @@ def test_temporary_files_of_a_killed_training_are_not_in_the_way(
 
 
 def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
-    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    toy: Config, tmp_path: Path, warned: list[str]
 ) -> None:
-    # Commands that ran before may have changed both.
-    monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
-    caplog.set_level(logging.WARNING, logger="seq2seq")
     run = opened(toy, tmp_path)
     chinese = "狗在雪地里跑。"
     for text, bleu_tokenizer in ((chinese, None), (chinese, "char"), ("a dog", None)):
         valid = replace(run.data.valid_sets["valid"], pairs=[SentencePair("a dog", text)])
         data = replace(run.data, valid_sets={"valid": valid})
         describe(run.trainer, replace(toy, bleu_tokenizer=bleu_tokenizer), data, 0.1)
-    (warning,) = [line for line in caplog.messages if "bleu_tokenizer is not set" in line]
+    (warning,) = [line for line in warned if "bleu_tokenizer is not set" in line]
     assert warning.endswith("set bleu_tokenizer=zh")
 
 
