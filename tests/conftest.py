@@ -1,10 +1,13 @@
 """Fixtures of several test files: a tiny tokenizer, tiny random models, and the command."""
 
+import io
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -164,10 +167,15 @@ def make_trained(make_model: MakeModel, tokenizer: Tokenizer) -> MakeTrained:
 
 
 @pytest.fixture
-def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Run the command in this process."""
+def seq2seq(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Run the command in this process, with some bytes as its standard input, if given."""
 
-    def run(*words: str | Path) -> Result:
+    def run(*words: str | Path, stdin: bytes | None = None) -> Result:
+        if stdin is not None:
+            piped = SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
+            monkeypatch.setattr(sys, "stdin", piped)
         capfd.readouterr()
         try:
             code = main([str(word) for word in words])

@@ -274,45 +274,30 @@ def test_patience_ends_it_after_the_best_validation(
     assert "2 validations without a better one" in trainer.progress.ended
 
 
-def make_slow_trainer(corpus: EncodedCorpus, now: list[float], **choices: Any) -> Trainer:
-    """Each update takes a minute."""
-    trainer = make_trainer(Equal(corpus, 8), parts={"clock": lambda: now[0]}, **choices)
-
-    def spend_a_minute(*_: object) -> None:
-        now[0] += 60
-
-    after_each_batch(trainer, spend_a_minute)
-    return trainer
-
-
 def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
-    now, limits = [0.0], {"max_steps": None, "max_minutes": 10.0, "checkpoint_minutes": 4.0}
-    trainer = make_slow_trainer(corpus, now, **limits)
+    """Each update takes a minute; the minutes of earlier starts count."""
+    now, limits = [0.0], {"max_steps": None, "max_minutes": 24.0, "checkpoint_minutes": 4.0}
+    trainer = make_trainer(Equal(corpus, 8), parts={"clock": lambda: now[0]}, **limits)
+    trainer.progress = Progress(seconds=14 * 60.0, validated_seconds=12 * 60.0)
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
 
     def validate() -> dict[str, float]:
-        now[0] += 30
+        spend(30)
         return {"valid/bleu": 0.0}
 
+    after_each_batch(trainer, lambda loss: spend(60))
     saves: list[int] = []
     train(trainer, validate, lambda: saves.append(trainer.progress.step))
-    assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
-    assert trainer.progress.seconds == 10 * 60 + 30
-    assert trainer.progress.ended == "10.5 of 10 minutes are over"
+    assert saves == [2, 6, 9]  # after 16, 20.5 and 24 minutes; the last takes half a minute more
+    assert trainer.progress.seconds == 24.5 * 60
+    assert trainer.progress.ended == "24.5 of 24 minutes are over"
 
 
 def send(number: int) -> None:
     os.kill(os.getpid(), number)
     time.sleep(0.05)  # another thread may have been given it
-
-
-def test_the_time_since_the_last_validation_counts_over_several_starts(
-    corpus: EncodedCorpus,
-) -> None:
-    trainer = make_slow_trainer(corpus, [0.0], max_steps=7, checkpoint_minutes=10.0)
-    trainer.progress = Progress(seconds=14 * 60.0, validated_seconds=8 * 60.0)
-    saves: list[int] = []
-    train(trainer, save=lambda: saves.append(trainer.progress.step))
-    assert saves == [4, 7]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
