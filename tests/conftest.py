@@ -74,11 +74,10 @@ INTEGRATION = (
 
 def pytest_configure() -> None:
     """Take signals that nohup and background jobs ignore: the commands under test inherit that."""
-    for number in (signal.SIGHUP, signal.SIGINT):
+    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    for number, handler in usual.items():
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(
-                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            )
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

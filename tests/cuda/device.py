@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -56,14 +57,8 @@ class Wait(NamedTuple):
     """The innermost one of the package: `training/trainer.py:update`."""
 
 
-class Memory:
-    """Where the simulated GPU keeps its tensors."""
-
-    type = "cpu"
-    """Or `meta`: their shapes alone."""
-
-
-memory = Memory()
+memory = SimpleNamespace(type="cpu")
+"""Where the simulated GPU keeps its tensors; on `meta`, their shapes alone."""
 
 
 class Journal:

@@ -30,12 +30,7 @@ CHOICES = [
     {"shared_embedding": False, "tied_output": False, "output_bias": True, "start": Start.zero},
     ALL_MODERN,
 ]
-KERNELS = [
-    TranslationKernels(),
-    TranslationKernels(packed=False),
-    TranslationKernels(step=False),
-    TranslationKernels(packed=False, step=False),
-]
+KERNELS = [TranslationKernels(packed=p, step=s) for p in (True, False) for s in (True, False)]
 
 
 def steps(model: Transformer, decoder: IncrementalDecoder) -> Tensor:

@@ -48,6 +48,7 @@ class Records(Recorder):
 
     def __init__(self) -> None:
         self.all: list[tuple[int, dict[str, float]]] = []
+        self.saves: list[int] = []
 
     def record_metrics(self, progress: Progress, metrics: Mapping[str, float], **_: bool) -> None:
         self.all.append((progress.step, dict(metrics)))
@@ -65,11 +66,16 @@ def train(
     save_validation: Callable[[bool], None] = lambda is_best: None,
 ) -> Records:
     records = Records()
+
+    def note_and_save() -> None:
+        records.saves.append(trainer.progress.step)
+        save()
+
     trainer.train(
         records,
         validate=validate,
         summarize=lambda shares: shares[0],
-        save=save,
+        save=note_and_save,
         save_validation=save_validation,
     )
     return records

@@ -84,12 +84,8 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
         (
-            {
-                "max_steps": None,
-                "patience": 3,
-                "checkpoint_steps": None,
-                "checkpoint_minutes": None,
-            },
+            dict.fromkeys(("max_steps", "checkpoint_steps", "checkpoint_minutes"))
+            | {"patience": 3},
             "patience counts validations, and there are none",
         ),
         ({"keep_checkpoints": 4}, "a mean of 5 checkpoints: .*=4$"),

@@ -172,12 +172,11 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     second.progress = now.restored(progress_file(saved[0]), read_progress(saved[0]), {}).progress
     assert second.progress.step == step
     torch.manual_seed(step)
-    saves: list[int] = []
-    records = train(second, save=lambda: saves.append(second.progress.step))
+    records = train(second)
     assert [at for at, metrics in records.all if "train/loss" in metrics] == list(
         range(step + 1, STEPS + 1)
     )
-    assert saves == [STEPS]
+    assert records.saves == [STEPS]
     places = [(each.progress.epoch, each.progress.batch) for each in (second, uninterrupted)]
     assert places == [(2, 2)] * 2
     assert_equal_to_the_bit(second, uninterrupted)
@@ -288,9 +287,12 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
         return {"valid/bleu": 0.0}
 
     after_each_batch(trainer, lambda loss: spend(60))
-    saves: list[int] = []
-    train(trainer, validate, lambda: saves.append(trainer.progress.step))
-    assert saves == [2, 6, 9]  # after 16, 20.5 and 24 minutes; the last takes half a minute more
+    records = train(trainer, validate)
+    assert records.saves == [
+        2,
+        6,
+        9,
+    ]  # after 16, 20.5 and 24 minutes; the last takes half a minute more
     assert trainer.progress.seconds == 24.5 * 60
     assert trainer.progress.ended == "24.5 of 24 minutes are over"
 
@@ -311,9 +313,7 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
     after_each_batch(trainer, interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
-    saves: list[int] = []
-    train(trainer, save=lambda: saves.append(trainer.progress.step))
-    assert saves == [4]
+    assert train(trainer).saves == [4]
     assert trainer.signal == number
     assert trainer.progress.ended == ""
     assert signal.getsignal(number) is before
@@ -359,21 +359,18 @@ def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
 ) -> None:
     """A terminal that closes sends one, and so does its shell; nohup ignores them."""
     trainer = make_trainer(Equal(corpus, 8), max_steps=3)
-    saves: list[int] = []
 
     def save() -> None:
         send(signal.SIGHUP)
         send(signal.SIGHUP)
-        saves.append(trainer.progress.step)
 
     before = signal.getsignal(signal.SIGHUP)
     if ignored:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        train(trainer, save=save)
+        assert train(trainer, save=save).saves == [3]
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert saves == [3]
     assert trainer.signal == (None if ignored else signal.SIGHUP)
 
 
