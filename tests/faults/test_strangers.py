@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.files import MANIFEST
@@ -50,38 +51,36 @@ def sign(folder: Path, name: str) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def replace(name: str, content: bytes) -> Change:
-    def change(folder: Path) -> None:
-        (folder / name).write_bytes(content)
-        sign(folder, name)
-
-    return change
+def change(act: Callable[..., object]) -> Callable[..., Change]:
+    """Let a function of a folder and more be given what is more, and then the folder."""
+    return lambda *more: lambda folder: act(folder, *more)
 
 
-def edit(name: str, old: str | bytes, new: str | bytes) -> Change:
+@change
+def replace(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    sign(folder, name)
+
+
+@change
+def edit(folder: Path, name: str, old: str | bytes, new: str | bytes) -> None:
     before, after = (text.encode() if isinstance(text, str) else text for text in (old, new))
-
-    def change(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        assert before in content
-        replace(name, content.replace(before, after, 1))(folder)
-
-    return change
+    content = (folder / name).read_bytes()
+    assert before in content
+    replace(name, content.replace(before, after, 1))(folder)
 
 
-def change_tensors(name: str, how: Callable[[dict[str, torch.Tensor]], object]) -> Change:
-    def change(folder: Path) -> None:
-        tensors = safetensors.torch.load_file(folder / name)
-        how(tensors)
-        (folder / name).write_bytes(safetensors.torch.save(tensors))
-        sign(folder, name)
-
-    return change
+@change
+def change_tensors(folder: Path, name: str, how: Callable[[dict[str, Tensor]], object]) -> None:
+    tensors = safetensors.torch.load_file(folder / name)
+    how(tensors)
+    replace(name, safetensors.torch.save(tensors))(folder)
 
 
-def grow(name: str, size: int) -> Change:
+@change
+def grow(folder: Path, name: str, size: int) -> None:
     """A sparse file: gigabytes that cost the stranger nothing."""
-    return lambda folder: os.truncate(folder / name, size)
+    os.truncate(folder / name, size)
 
 
 def pipe(folder: Path) -> None:
@@ -104,17 +103,15 @@ def varint(value: int) -> bytes:
     return bytes([head | 0x80]) + varint(rest) if rest else bytes([head])
 
 
-def set_field(message: int, field: int, text: bytes) -> Change:
+@change
+def set_field(folder: Path, message: int, field: int, text: bytes) -> None:
     """Add a text to a message within the tokenizer; what comes last is what holds."""
 
     def tagged(number: int, content: bytes) -> bytes:
         return varint(number << 3 | 2) + varint(len(content)) + content
 
-    def change(folder: Path) -> None:
-        content = (folder / TOKENIZER).read_bytes()
-        replace(TOKENIZER, content + tagged(message, tagged(field, text)))(folder)
-
-    return change
+    content = (folder / TOKENIZER).read_bytes()
+    replace(TOKENIZER, content + tagged(message, tagged(field, text)))(folder)
 
 
 MODELS: dict[str, tuple[Change, str]] = {
@@ -256,8 +253,8 @@ def test_the_folder_is_good_before_it_is_changed(model: Path) -> None:
 def test_a_hostile_model_is_refused(
     model: Path, name: str, trial: Callable, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    change, says = MODELS[name]
-    change(model)
+    damage, says = MODELS[name]
+    damage(model)
     with trial("a model folder from a stranger"):
         refused(capfd, ["translate", "--model", str(model)], says)
 
@@ -297,8 +294,8 @@ def copy(run: Path, tmp_path: Path) -> Path:
 def test_a_hostile_state_is_not_resumed(
     copy: Path, name: str, trial: Callable, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    change, says = STATES[name]
-    change(copy / "run" / "checkpoints" / "step_00000001")
+    damage, says = STATES[name]
+    damage(copy / "run" / "checkpoints" / "step_00000001")
     with trial("a resume state from a stranger"):
         refused(capfd, [*train(copy), "resume=true", "training.max_steps=2"], says)
 
