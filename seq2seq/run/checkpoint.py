@@ -180,8 +180,10 @@ def remove_old(run: Path, keep: int) -> None:
     """
     *earlier, newest = checkpoints(run)
     validated = [folder for folder in earlier if (folder / _VALIDATED).exists()]
-    for folder in set(earlier).difference([*validated, newest][-keep:]):
-        remove_folder(folder)
+    kept = [*validated, newest][-keep:]
+    for folder in earlier:
+        if folder not in kept:
+            remove_folder(folder)
 
 
 logger = logging.getLogger("seq2seq")
