@@ -78,6 +78,7 @@ class IncrementalDecoder:
 
     layer_type: type[DecoderLayer] = DecoderLayer
     layer_cache: type[LayerCache] = LayerCache
+    attend = staticmethod(attention)
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -130,7 +131,7 @@ class IncrementalDecoder:
         query, key, value = (module.split_heads(w(x)) for w in (module.w_q, module.w_k, module.w_v))
         cache.append(key, value)
         no_mask = torch.ones((), dtype=torch.bool, device=x.device)
-        heads = attention(query, cache.keys, cache.values, no_mask, module.dropout)
+        heads = self.attend(query, cache.keys, cache.values, no_mask, module.dropout)
         return module.w_o(module.concatenate_heads(heads))  # (N, 1, D)
 
     def cross_attention(
@@ -142,9 +143,8 @@ class IncrementalDecoder:
         """
         b = cache.memory_keys.size(0)
         query = module.split_heads(module.w_q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        heads = attention(
-            query, cache.memory_keys, cache.memory_values, source_mask, module.dropout
-        )
+        keys, values = cache.memory_keys, cache.memory_values
+        heads = self.attend(query, keys, values, source_mask, module.dropout)  # (B, H, beams, d_v)
         return module.w_o(module.concatenate_heads(heads)).view_as(x)  # (B, beams, D), (N, 1, D)
 
 

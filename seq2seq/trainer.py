@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import count, islice, repeat
 from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
@@ -87,6 +87,7 @@ class Recorder:
 # The loop.
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
@@ -95,34 +96,24 @@ class Trainer:
     trainer like this one.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        batching: Batching,
-        config: TrainingConfig,
-        *,
-        compute: Compute,
-        seed: int,
-        world: World | None = None,
-        forms: Forms | None = None,
-        signals: Signals | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.model = model
-        self.batching = batching
-        self.config = config
-        self.compute = compute
-        self.forms = forms or Forms()
-        self.world = world or World()
-        self.clock = clock
-        self.updater = Updater(
-            model, batching, config, compute, seed, self.world, self.forms, clock
-        )
+    model: Transformer
+    batching: Batching
+    config: TrainingConfig
+    _: KW_ONLY
+    compute: Compute
+    seed: int
+    world: World = field(default_factory=World)
+    forms: Forms = field(default_factory=Forms)
+    signals: Signals = field(default_factory=Signals)
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        parts = (self.compute, self.seed, self.world, self.forms, self.clock)
+        self.updater = Updater(self.model, self.batching, self.config, *parts)
         self.optimizer = self.updater.optimizer
-        self.micro_batches = config.micro_batches(self.world.size)
+        self.micro_batches = self.config.micro_batches(self.world.size)
         self.progress = Progress()
         self.started = 0.0
-        self.signals = signals or Signals()
         self.signal: int | None = None
         """A signal received by any of the processes."""
 
@@ -225,16 +216,12 @@ class Trainer:
         # From the last one on: the corpus makes no more epochs, the thread ends, then the stream.
         with (
             closing(self._stream(progress.epoch, progress.batch)) as stream,
-            ThreadPoolExecutor(1) as thread,
+            closing(made_ahead(map(self._make_step, repeat(stream)))) as ready,
             closing(self.batching.corpus),
         ):
-            following = thread.submit(self._make_step, stream)
             while True:
                 requested = self.clock()
-                step = following.result()
-                waited = self.clock() - requested
-                following = thread.submit(self._make_step, stream)
-                yield step._replace(waited=waited)
+                yield next(ready)._replace(waited=self.clock() - requested)
 
     def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
         micro_batches, epochs, positions = zip(*islice(stream, self.micro_batches), strict=True)
@@ -243,14 +230,11 @@ class Trainer:
     def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
         """Yield all micro-batches from a position on, each with its epoch and the next position."""
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
-        with ThreadPoolExecutor(1) as thread:
-            following = thread.submit(self.batching.epoch, epoch)
-            while True:
-                batches = following.result()
-                following = thread.submit(self.batching.epoch, epoch + 1)
-                for number in range(position, len(batches)):
-                    yield batches[number], epoch, number + 1
-                epoch, position = epoch + 1, 0
+        with closing(made_ahead(map(self.batching.epoch, count(epoch)))) as epochs:
+            for number, batches in enumerate(epochs, epoch):
+                for place in range(position, len(batches)):
+                    yield batches[place], number, place + 1
+                position = 0
 
     def update(self, micro_batches: Sequence[Rows]) -> StepMetrics:
         """Do one update with the micro-batches of a step, and wait for its metrics."""
@@ -274,6 +258,16 @@ class Trainer:
         except DivergenceError as error:
             self.progress.step = error.step - 1
             raise
+
+
+def made_ahead(items: Iterator[T]) -> Generator[T]:
+    """Yield endless items; a thread makes the next one while one is used."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items)
+        while True:
+            item = following.result()
+            following = thread.submit(next, items)
+            yield item
 
 
 class ReadyStep(NamedTuple):

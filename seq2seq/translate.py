@@ -95,21 +95,19 @@ class PlainTranslator:
         tokenizer = self.trained.tokenizer
         controls = control_ids(tokenizer.controls, to, None, self.trained.target_language)
         sources = tokenizer.encode_source([line.strip() for line in lines])
+        inputs = {}
+        for i, ids in enumerate(sources):
+            if ids:
+                limit = len(ids) + self.search.max_extra_tokens
+                inputs[i] = SearchInput([*controls, *ids, END_ID], limit)
         # The longest first: a batch is as wide as its first line.
-        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: -len(sources[i]))
+        order = sorted(inputs, key=lambda i: -len(sources[i]))
         translations, done = [""] * len(lines), 0
         while done < len(order):
             count = max(1, _BATCH_TOKENS // len(sources[order[done]]))
             batch = order[done : done + count]
-            inputs = [
-                SearchInput(
-                    [*controls, *sources[i], END_ID],
-                    len(sources[i]) + self.search.max_extra_tokens,
-                )
-                for i in batch
-            ]
-            best = [hypotheses[0] for hypotheses in self.engine.search(inputs, self.search)]
-            texts = tokenizer.decode([hypothesis.token_ids for hypothesis in best])
+            found = self.engine.search([inputs[i] for i in batch], self.search)
+            texts = tokenizer.decode([hypotheses[0].token_ids for hypotheses in found])
             for i, text in zip(batch, texts, strict=True):
                 translations[i] = text
             done += len(batch)

@@ -216,14 +216,8 @@ class RunningMean:
             changes = torch._foreach_sub(new, means)
             torch._foreach_mul_(changes, weight)
             torch._foreach_add_(means, changes)
-            return
-        for before, parameter in zip(means, new, strict=True):
-            before.lerp_(parameter, weight)
-
-    def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Continue from a mean that was saved."""
-        for name, value in weights.items():
-            self.weights[name].copy_(value)
+        else:
+            torch._foreach_lerp_(means, new, weight)
 
 
 # How a step is computed: plainly, as the paper says it. `seq2seq/fast` has faster forms.
@@ -344,43 +338,36 @@ class StepBatches(NamedTuple):
     target_tokens: int
 
 
+@dataclass(eq=False)
 class Updater:
     """Updates a model; started updates are read later, so that a GPU always has work."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        batching: Batching,
-        config: TrainingConfig,
-        compute: Compute,
-        seed: int,
-        world: World,
-        forms: Forms,
-        clock: Callable[[], float],
-    ) -> None:
-        self.running_mean = RunningMean(model) if config.validate_mean else None
-        forms.prepare(model, batching, compute)
-        self.model = model
-        self.batching = batching
-        self.config = config
-        self.compute = compute
-        self.seed = seed
-        self.world = world
-        self.forms = forms
-        self.clock = clock
-        self.losses = torch.zeros(2, dtype=torch.float64, device=compute.device)
+    model: Transformer
+    batching: Batching
+    config: TrainingConfig
+    compute: Compute
+    seed: int
+    world: World
+    forms: Forms
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        device, world, forms = self.compute.device, self.world, self.forms
+        self.running_mean = RunningMean(self.model) if self.config.validate_mean else None
+        forms.prepare(self.model, self.batching, self.compute)
+        self.losses = torch.zeros(2, dtype=torch.float64, device=device)
         """Smoothed loss and cross-entropy, summed over the step so far."""
-        self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=compute.device)
-        self.diverged = torch.zeros((), device=compute.device)
-        self.optimizer = make_adam(model)
-        count = config.micro_batches(world.size) // world.size if forms.joins else 1
-        source, target = batching.most_tokens
+        self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=device)
+        self.diverged = torch.zeros((), device=device)
+        self.optimizer = make_adam(self.model)
+        count = self.config.micro_batches(world.size) // world.size if forms.joins else 1
+        source, target = self.batching.most_tokens
         self.most_tokens = count * source, count * target
         """The most source and target tokens that are computed at once."""
         forms.reserve(self.most_tokens)
         self.numbers = forms.begin_step(StepNumbers())
         self.in_flight: deque[PendingUpdate] = deque()
-        self.max_in_flight = 1 if compute.on_gpu else 0
+        self.max_in_flight = 1 if self.compute.on_gpu else 0
         self.read_at = -math.inf
         """The time at which metrics were last read."""
 
@@ -433,14 +420,8 @@ class Updater:
             learning_rate=rate,
             data_wait_seconds=data_wait,
         )
-        pending = PendingUpdate(
-            step=step,
-            where=where,
-            losses_and_norm=HostCopy(self.losses_and_norm),
-            known=known,
-            started=started,
-        )
-        self.in_flight.append(pending)
+        found = HostCopy(self.losses_and_norm)
+        self.in_flight.append(PendingUpdate(step, where, found, known, started))
 
     def begin_gradient(self, batch: Any) -> None:
         """Compute the losses of a step's first batch, and its share of the gradient."""
@@ -503,8 +484,7 @@ class DivergenceError(UserError):
         self.step = step
 
 
-@dataclass(frozen=True, kw_only=True)
-class PendingUpdate:
+class PendingUpdate(NamedTuple):
     """An update that has been started."""
 
     step: int

@@ -1,10 +1,13 @@
 """Fixtures of several test files: a tiny tokenizer, tiny random models, and the command."""
 
+import io
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -71,11 +74,10 @@ INTEGRATION = (
 
 def pytest_configure() -> None:
     """Take signals that nohup and background jobs ignore: the commands under test inherit that."""
-    for number in (signal.SIGHUP, signal.SIGINT):
+    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    for number, handler in usual.items():
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(
-                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            )
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,6 +112,18 @@ def no_log() -> Iterator[None]:
     yield
     for name in ("seq2seq", "hydra_plugins"):
         logging.getLogger(name).handlers.clear()
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is warned about, whatever commands that ran before have made of the logger."""
+    logger, found = logging.getLogger("seq2seq"), []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(logger, "disabled", False)
+    logger.addHandler(handler)
+    yield found
+    logger.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
@@ -152,10 +166,15 @@ def make_trained(make_model: MakeModel, tokenizer: Tokenizer) -> MakeTrained:
 
 
 @pytest.fixture
-def seq2seq(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Run the command in this process."""
+def seq2seq(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Run the command in this process, with some bytes as its standard input, if given."""
 
-    def run(*words: str | Path) -> Result:
+    def run(*words: str | Path, stdin: bytes | None = None) -> Result:
+        if stdin is not None:
+            piped = SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
+            monkeypatch.setattr(sys, "stdin", piped)
         capfd.readouterr()
         try:
             code = main([str(word) for word in words])

@@ -1,7 +1,6 @@
 """Tests that need a GPU; skipped without one."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,17 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.search import StaticSearch
-from seq2seq.fast.training import FastForms, can_compile, projected_loss
-from seq2seq.loss import label_smoothed_loss
-from seq2seq.model_folder import TrainedModel
+from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.run.training import fit_memory
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import Positions, Start, TransformerConfig
-from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
 from seq2seq.update import Forms, TrainingConfig
+from tests.conftest import MakeModel, MakeTrained
 from tests.toy import encoded_corpus
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-MakeModel = Callable[..., Transformer]
 
 
 def batch(vocab_size: int) -> tuple[Tensor, Tensor]:
@@ -60,16 +55,14 @@ def test_states_and_gradients_are_those_of_the_cpu(
     torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-9)
     expected.square().sum().backward()
     found.square().sum().backward()
-    for ours, theirs in zip(on_gpu.parameters(), model.parameters(), strict=True):
-        assert ours.grad is not None
-        torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=1e-7, atol=1e-7)
+    ours, theirs = ([p.grad.cpu() for p in each.parameters()] for each in (on_gpu, model))
+    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
 def test_translations_equal_those_on_the_cpu(
-    make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
+    make_trained: MakeTrained, sentences: list[str]
 ) -> None:
-    model = make_model(vocab_size=tokenizer.vocab_size).float()
-    trained = TrainedModel(model, tokenizer, "a", "b")
+    trained = make_trained()
     search = SearchConfig(max_extra_tokens=4)
     on_cpu, on_gpu = (
         Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
@@ -84,13 +77,13 @@ def test_translations_equal_those_on_the_cpu(
         assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-3)
     ours, theirs = (one.attention(lines[1], lines[2]).cross for one in (on_gpu, on_cpu))
     torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=1e-5)
-    assert next(model.parameters()).device.type == "cpu"
+    assert next(trained.model.parameters()).device.type == "cpu"
 
 
 def test_steps_started_as_graphs_find_what_single_kernels_find(
-    make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
+    make_trained: MakeTrained, sentences: list[str]
 ) -> None:
-    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
+    trained = make_trained()
     search, sentences = SearchConfig(max_extra_tokens=20), sentences[:12]
     options = TranslationOptions(device="cuda", precision="fp32", search=search)
     expected = Translator(trained, options, TranslationKernels(static=False)).translate(sentences)
@@ -108,27 +101,12 @@ def test_steps_started_as_graphs_find_what_single_kernels_find(
 
 @pytest.mark.parametrize("kind", [SearchConfig, SamplingConfig])
 def test_a_translator_in_bf16_gives_each_line_its_candidates(
-    make_model: MakeModel,
-    tokenizer: Tokenizer,
-    sentences: list[str],
-    kind: type[SearchConfig | SamplingConfig],
+    make_trained: MakeTrained, sentences: list[str], kind: type[SearchConfig | SamplingConfig]
 ) -> None:
-    trained = TrainedModel(make_model(vocab_size=tokenizer.vocab_size).float(), tokenizer, "a", "b")
     search = kind(max_extra_tokens=4)
     options = TranslationOptions(device="cuda", precision="bf16", search=search)
-    translator = Translator(trained, options)
-    found = translator.translate(["", *sentences[:20]])
+    found = Translator(make_trained(), options).translate(["", *sentences[:20]])
     assert [len(one.candidates) for one in found] == [0, *[1] * 20]
-
-
-def test_the_loss_in_chunks_equals_the_plain_loss() -> None:
-    torch.manual_seed(2)
-    states, weight = torch.randn(15, 16).cuda(), torch.randn(50, 16).cuda()
-    target = torch.randint(1, 50, (15,)).cuda()
-    found = projected_loss(states, weight, target, smoothing=0.1)
-    plain = label_smoothed_loss(states @ weight.T, target, smoothing=0.1, padding_id=0)
-    for one, other in zip(found, plain, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 
 def test_fp32_is_not_tf32() -> None:
@@ -140,6 +118,19 @@ def test_fp32_is_not_tf32() -> None:
 @pytest.fixture
 def corpus(tmp_path: Path) -> EncodedCorpus:
     return encoded_corpus(tmp_path / "corpus.ids", 20, 300)
+
+
+def make_trainer(
+    corpus: EncodedCorpus, config: TrainingConfig, forms: Forms, **choices: Any
+) -> Trainer:
+    torch.manual_seed(1)
+    sizes = TransformerConfig(**({"d_model": 64, "d_ff": 128, "num_heads": 4} | choices))
+    model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).cuda()
+    compute, batching = (
+        Compute(torch.device("cuda"), torch.bfloat16),
+        config.batching(corpus, seed=1),
+    )
+    return Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of PyTorch's own code
@@ -156,21 +147,15 @@ def corpus(tmp_path: Path) -> EncodedCorpus:
 def test_fast_steps_are_those_of_the_plain_model(
     corpus: EncodedCorpus, chosen: dict[str, bool], most: int
 ) -> None:
-    device, found = torch.device("cuda"), []
-    if chosen.get("compiled", True) and not can_compile(device):
+    if chosen.get("compiled", True) and not can_compile(torch.device("cuda")):
         pytest.skip("PyTorch has no compiler for this GPU")
+    found = []
+    config = TrainingConfig(source_tokens=512, target_tokens=512, micro_batch_tokens=128)
     for forms in (Forms(), FastForms(**chosen)):
-        torch.manual_seed(1)
-        sizes = TransformerConfig(num_layers=2, d_model=64, d_ff=128, num_heads=4, dropout=0.0)
-        model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
-        tokens = {"source_tokens": 512, "target_tokens": 512, "micro_batch_tokens": 128}
-        config = TrainingConfig(**tokens)
-        batching = config.batching(corpus, seed=1)
-        compute = Compute(device, torch.bfloat16)
-        trainer = Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
+        trainer = make_trainer(corpus, config, forms, num_layers=2, dropout=0.0)
         trainer.updater.lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
         fit_memory(trainer)
-        found.append([trainer.update(batching.epoch(epoch)[:4]) for epoch in range(6)])
+        found.append([trainer.update(trainer.batching.epoch(n)[:4]) for n in range(6)])
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)
@@ -182,20 +167,15 @@ def test_fast_steps_are_those_of_the_plain_model(
 
 @pytest.mark.filterwarnings("ignore")
 def test_training_learns_and_is_repeated_to_the_bit(corpus: EncodedCorpus) -> None:
-    device, ended = torch.device("cuda"), []
+    ended = []
     for _ in range(2):
-        torch.manual_seed(1)
-        sizes = TransformerConfig(num_layers=1, d_model=64, d_ff=128, num_heads=4)
-        model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).to(device)
         config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
-        batching = config.batching(corpus, seed=1)
-        compute = Compute(device, torch.bfloat16)
-        trainer = Trainer(model, batching, config, compute=compute, seed=1, forms=FastForms())
+        trainer = make_trainer(corpus, config, FastForms(), num_layers=1)
         losses = []
         for epoch in range(40):
-            for indices in batching.epoch(epoch):
+            for indices in trainer.batching.epoch(epoch):
                 metrics = trainer.update([indices])
                 losses.append(metrics.smoothed / metrics.target_tokens)
         assert losses[-1] < 0.7 * losses[0]
-        ended.append([losses, [parameter.tolist() for parameter in model.parameters()]])
+        ended.append([losses, [parameter.tolist() for parameter in trainer.model.parameters()]])
     assert ended[0] == ended[1]

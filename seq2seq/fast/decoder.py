@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
@@ -41,10 +41,9 @@ class PositionsFirstCache(LayerCache):
     @classmethod
     def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
         """See `LayerCache.start`."""
-        b, h = memory_keys.shape[:2]
-        keys = memory_keys.new_empty(0, b, h, memory_keys.size(3))
-        values = memory_values.new_empty(0, b, h, memory_values.size(3))
-        return cls(keys, values, memory_keys.contiguous(), memory_values.contiguous())
+        cache = super().start(memory_keys, memory_values)
+        cache.keys, cache.values = (x.permute(2, 0, 1, 3) for x in (cache.keys, cache.values))
+        return cache
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add the newest position: key (N, H, K), value (N, H, d_v)."""
@@ -53,6 +52,14 @@ class PositionsFirstCache(LayerCache):
         self.keys[self.length] = key
         self.values[self.length] = value
         self.length += 1
+
+    def attend(self, query: Tensor) -> Tensor:
+        """Attend from the newest position, query (N, H, K), to all: (N, H, d_v)."""
+        keys, values = self.keys[: self.length], self.values[: self.length]  # (T, N, H, K)
+        # With one query per head each matmul would be a row times a small matrix; multiplying and
+        # summing over all rows at once takes half the time. The newest position needs no mask.
+        scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
+        return (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)
 
     def reorder(self, parents: Tensor) -> None:
         """See `LayerCache.reorder`."""
@@ -72,6 +79,14 @@ class PositionsFirstCache(LayerCache):
         return rows
 
 
+def scaled_query_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
+) -> Tensor:
+    """Compute `transformer.attention` without dropout; queries are fewer numbers than scores."""
+    scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ key.transpose(-2, -1)
+    return scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ value
+
+
 class FastIncrementalDecoder(IncrementalDecoder):
     """`IncrementalDecoder` with packed projections, and self-attention without small matmuls.
 
@@ -79,10 +94,11 @@ class FastIncrementalDecoder(IncrementalDecoder):
     """
 
     layer_cache: type[LayerCache] = PositionsFirstCache
+    attend = staticmethod(scaled_query_attention)
 
     def __init__(self, model: Transformer, pack: Pack) -> None:
         super().__init__(model)
-        self.projection = PackedMatmul([model.output_matrix], [model.output_bias], pack)
+        self.projection = PackedMatmul(pack, (model.output_matrix, model.output_bias))
 
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
@@ -91,37 +107,17 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
         """See `IncrementalDecoder.project_memory`."""
         assert isinstance(module, PackedAttention)
-        keys, values = module.project_memory(memory)
-        return module.split_heads(keys), module.split_heads(values)
+        return module.project_memory(memory)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
         """See `IncrementalDecoder.self_attention`."""
         assert isinstance(module, PackedAttention)
-        n, h = x.size(0), module.num_heads
-        query, key, value = (
-            projected.view(n, h, -1) for projected in module.project_self(x)
-        )  # (N, H, K)
-        cache.append(key, value)
         assert isinstance(cache, PositionsFirstCache)
-        keys, values = cache.keys[: cache.length], cache.values[: cache.length]  # (T, N, H, K)
-        # With one query per head each matmul would be a row times a small matrix; multiplying and
-        # summing over all rows at once takes half the time. The newest position needs no mask.
-        scores = (keys * (query * (1.0 / math.sqrt(query.size(-1))))).sum(dim=-1)  # (T, N, H)
-        heads = (scores.softmax(dim=0).unsqueeze(-1) * values).sum(dim=0)  # (N, H, d_v)
-        return module.w_o(heads.view(n, 1, -1))
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, PackedAttention)
-        b = cache.memory_keys.size(0)
-        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        # Scaling the queries rather than the scores touches fewer numbers.
-        scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ cache.memory_keys.transpose(-2, -1)
-        scores = scores.masked_fill(~source_mask, -math.inf)  # (B, H, beams, S)
-        heads = scores.softmax(dim=-1) @ cache.memory_values  # (B, H, beams, d_v)
-        return module.w_o(module.concatenate_heads(heads)).view_as(x)
+        n, h = x.size(0), module.num_heads
+        projected = module.project_self(x)  # (N, 1, H * K)
+        query, key, value = (each.view(n, h, -1) for each in projected)  # (N, H, K)
+        cache.append(key, value)
+        return module.w_o(cache.attend(query).reshape(n, 1, -1))
 
 
 MULTIPLE = 16
@@ -201,6 +197,12 @@ class StaticLayerCache(PositionsFirstCache):
         self.keys.index_copy_(0, self.table.newest, key.unsqueeze(0))
         self.values.index_copy_(0, self.table.newest, value.unsqueeze(0))
 
+    def attend(self, query: Tensor) -> Tensor:
+        """See `PositionsFirstCache.attend`."""
+        keys, values = map(self.table.of_hypotheses, (self.keys, self.values))
+        mask = self.table.visible.view(1, 1, 1, -1)
+        return F.scaled_dot_product_attention(query.unsqueeze(2), keys, values, mask).squeeze(2)
+
 
 class StaticCache(DecoderCache):
     """The state of a search between two steps, in buffers; it begins without any slots."""
@@ -253,6 +255,7 @@ class StaticDecoder(FastIncrementalDecoder):
     """`FastIncrementalDecoder` whose steps of equal shapes read and write the same memory."""
 
     layer_cache = StaticLayerCache
+    attend = staticmethod(fused_attention)
 
     def __init__(
         self, model: Transformer, pack: Pack, buffers: Buffers, graphs: Graphs | None = None
@@ -279,10 +282,7 @@ class StaticDecoder(FastIncrementalDecoder):
 
     def start(self, memory: Tensor, source_mask: Tensor) -> StaticCache:
         """See `IncrementalDecoder.start`; the length of memory (B, S, D) is a multiple."""
-        layers: list[LayerCache] = [
-            self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
-            for layer in self.layers
-        ]
+        layers = super().start(memory, source_mask).layers
         return StaticCache(layers, source_mask, BeamTable(self.buffers, self.model, memory))
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
@@ -294,33 +294,6 @@ class StaticDecoder(FastIncrementalDecoder):
         x = self.decode(x + table.encodings.index_select(0, table.newest), cache)
         table.newest += 1
         return self.project(x.squeeze(1))
-
-    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """See `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, PackedAttention)
-        assert isinstance(cache, StaticLayerCache)
-        n, h = x.size(0), module.num_heads
-        query, key, value = (
-            projected.view(n, h, -1) for projected in module.project_self(x)
-        )  # (N, H, K)
-        cache.append(key, value)
-        keys, values = map(cache.table.of_hypotheses, (cache.keys, cache.values))
-        heads = F.scaled_dot_product_attention(
-            query.unsqueeze(2), keys, values, cache.table.visible.view(1, 1, 1, -1)
-        )  # (N, H, 1, d_v)
-        return module.w_o(module.concatenate_heads(heads))
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, PackedAttention)
-        b = cache.memory_keys.size(0)
-        query = module.split_heads(module.q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        heads = F.scaled_dot_product_attention(
-            query, cache.memory_keys, cache.memory_values, source_mask
-        )  # (B, H, beams, d_v)
-        return module.w_o(module.concatenate_heads(heads)).view_as(x)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,21 +95,18 @@ def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
     rows, sentences, longest = shape or Shape(tuple(len(ids) for ids, _ in sides), None, None)
     if longest is None:
         longest = tuple(int(lengths.max()) for _, lengths in sides)
-    # The lengths of all sentences, (P,), those that fill up after the others.
-    lengths = []
-    for (ids, starts_of_side), count, most in zip(sides, rows, longest, strict=True):
+    lengths = []  # of all sentences, (P,), those that fill up after the others
+    for (ids, lengths_of_side), count, most in zip(sides, rows, longest, strict=True):
         whole, rest = divmod(count - len(ids), most)
-        lengths.append(np.concatenate((starts_of_side, [most] * whole, [rest] * (rest > 0))))
+        filling = np.array([most] * whole + [rest] * (rest > 0), dtype=np.int64)
+        lengths.append(np.concatenate((lengths_of_side, filling)))
     sentences = sentences or max(map(len, lengths))
     starts, positions, outputs = [], [], []
     for (ids, _), count, filled in zip(sides, rows, lengths, strict=True):
-        ends = np.full(sentences, count)
-        ends[: len(filled)] = np.cumsum(filled)
+        ends = np.pad(np.cumsum(filled), (0, sentences - len(filled)), constant_values=count)
         starts.append(np.concatenate(([0], ends)))  # (P + 1,)
         positions.append(np.arange(count) - np.repeat(starts[-1][:-1], np.diff(starts[-1])))
-        output = np.full(count, PADDING_ID)
-        output[: len(ids)] = ids
-        outputs.append(output)
+        outputs.append(np.pad(ids, (0, count - len(ids)), constant_values=PADDING_ID))
     # Shift right: <s> y1 y2 for the output y1 y2 </s>.
     source, target_output = outputs
     target_input = np.roll(target_output, 1)

@@ -8,7 +8,7 @@ while the next one runs, which sentences are done: these accept nothing more.
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Protocol, TypeVar, Unpack
 
 import torch
@@ -109,14 +109,15 @@ def full_batch(sentences: int, beam_size: int) -> int:
     return round_down(max(1, min(sentences, _MAX_ROWS // beam_size)))
 
 
+@dataclass(eq=False)
 class StaticSearch:
     """Searches one batch after the other, in the buffers of the state.
 
     Without graphs, which record the steps of each shape, their kernels start one by one.
     """
 
-    def __init__(self, buffers: Buffers, graphs: Graphs | None = None) -> None:
-        self.buffers, self.graphs = buffers, graphs
+    buffers: Buffers
+    graphs: Graphs | None = None
 
     @torch.inference_mode()
     def __call__(

@@ -1,6 +1,7 @@
 """The fast forms of training, put in place by `FastForms`: rows, dropout, norms, graphs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -225,6 +226,7 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" and has_triton()
 
 
+@dataclass(eq=False, kw_only=True)
 class FastForms(Forms):
     """The fast forms that suit the model and the device.
 
@@ -233,18 +235,10 @@ class FastForms(Forms):
     oneDNN compiles its matmuls for AMX.
     """
 
-    def __init__(
-        self,
-        *,
-        dropout: bool = True,
-        residual: bool = True,
-        compiled: bool = True,
-        graphs: bool = True,
-    ) -> None:
-        self.dropout = dropout  # cheap masks
-        self.residual = residual  # residual sums in autocast's precision
-        self.compiled = compiled  # layers and loss, where PyTorch has a compiler for the GPU
-        self.graphs = graphs  # a step as two CUDA graphs
+    dropout: bool = True  # cheap masks
+    residual: bool = True  # residual sums in autocast's precision
+    compiled: bool = True  # layers and loss, where PyTorch has a compiler for the GPU
+    graphs: bool = True  # a step as two CUDA graphs
 
     def prepare(self, model: Transformer, batching: Batching, compute: Compute) -> None:
         """See `Forms.prepare`."""

@@ -249,7 +249,7 @@ def exit_after_main() -> NoReturn:
 
 def _save(batches: list[Rows], path: Path) -> None:
     """Write the rows of all batches, where each batch ends among them, and how many there are."""
-    ends = np.cumsum([len(batch) for batch in batches])
+    ends = np.cumsum(list(map(len, batches)))
     saved = np.concatenate([*batches, ends, [len(ends)]], dtype=np.int32, casting="unsafe")
     saved.tofile(path)
 
@@ -280,12 +280,11 @@ def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]
 
     Ctrl-C is always handled: a shell ignores it in its background jobs, where `kill -INT` is meant.
     """
-    handled = [
-        number
-        for number in _SIGNALS
-        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    return {number: signal.signal(number, handler) for number in handled}
+    before: dict[int, Any] = {}
+    for number in _SIGNALS:
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handler)
+    return before
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import platform
 import threading
 import time
+import timeit
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -98,21 +99,16 @@ def _gains_from_bf16(device: torch.device) -> bool:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        seconds = [_matmul_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)]
+        full, half = map(_matmul_seconds, (torch.float32, torch.bfloat16))
     finally:
         torch.set_num_threads(threads)
-    return seconds[0] > _WORTHWHILE_GAIN * seconds[1]
+    return full > _WORTHWHILE_GAIN * half
 
 
 def _matmul_seconds(dtype: torch.dtype) -> float:
     """Time a matmul of a Transformer's size: the best of five, whatever else the machine does."""
     a, b = torch.ones(1024, 512, dtype=dtype), torch.ones(512, 1024, dtype=dtype)
-    best = float("inf")
-    for _ in range(5):
-        start = time.thread_time()
-        a @ b
-        best = min(best, time.thread_time() - start)
-    return best
+    return min(timeit.repeat(lambda: a @ b, timer=time.thread_time, repeat=5, number=1))
 
 
 def make_deterministic(wanted: bool) -> None:

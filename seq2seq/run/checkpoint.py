@@ -179,11 +179,10 @@ def remove_old(run: Path, keep: int) -> None:
     Those that were never validated, where a run was stopped, are removed once there is a newer one.
     """
     *earlier, newest = checkpoints(run)
-    newest_ones = [*(folder for folder in earlier if (folder / _VALIDATED).exists()), newest][
-        -keep:
-    ]
+    validated = [folder for folder in earlier if (folder / _VALIDATED).exists()]
+    kept = [*validated, newest][-keep:]
     for folder in earlier:
-        if folder not in newest_ones:
+        if folder not in kept:
             remove_folder(folder)
 
 
@@ -331,15 +330,14 @@ class RunState:
 
         Settings that it doesn't name, because an earlier version wrote it, had their defaults.
         """
-        if saved.get("format") != FORMAT:
-            written = repr(saved.get("format"))[:100]
+        content = dict(saved)
+        if (number := content.pop("format", None)) != FORMAT:
+            written = repr(number)[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
-        content = {name: value for name, value in saved.items() if name != "format"}
         before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
-        for name in self.fixed.keys() & defaults.keys():
-            before.fixed.setdefault(name, defaults[name])
-        for name in self.changeable.keys() & defaults.keys():
-            before.changeable.setdefault(name, defaults[name])
+        for ours, theirs in ((self.fixed, before.fixed), (self.changeable, before.changeable)):
+            for name in ours.keys() & defaults.keys():
+                theirs.setdefault(name, defaults[name])
         for name in {**self.fixed, **before.fixed}:
             then, now = before.fixed.get(name), self.fixed.get(name)
             if then != now:

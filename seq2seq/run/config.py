@@ -174,11 +174,7 @@ def excessive_epochs(
     training: TrainingConfig, statistics: BatchStatistics, *, devices: int = 1
 ) -> str:
     """Explain why the schedule is too long for the corpus, or return the empty string."""
-    if (
-        training.max_steps is None
-        or training.max_minutes is not None
-        or training.patience is not None
-    ):
+    if training.max_steps is None or training.max_minutes or training.patience:
         return ""
     epochs = training.max_steps * training.micro_batches(devices) / statistics.batches
     if epochs < _MAX_EPOCHS:

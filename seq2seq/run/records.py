@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import math
 import sys
 import time
 import warnings
@@ -13,6 +12,8 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from seq2seq.data.preparation import PreparedData
@@ -34,10 +35,10 @@ def describe_validation(metrics: Metrics) -> str:
     )
     if "valid/chrf" in metrics:
         described += f", chrF {metrics['valid/chrf']:.2f}"
-    other_sets = [
-        f"{name} {bleu:.2f}" for name, bleu in bleu_by_set(metrics).items() if name != "valid"
-    ]
-    return f"{described} ({', '.join(other_sets)})" if other_sets else described
+    bleus = bleu_by_set(metrics)
+    del bleus["valid"]
+    others = ", ".join(f"{name} {bleu:.2f}" for name, bleu in bleus.items())
+    return f"{described} ({others})" if others else described
 
 
 def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:
@@ -77,15 +78,43 @@ class RunRecorder(Recorder):
         return True
 
 
-class Display(RunRecorder):
-    """Shows the progress, and the time left until a limit, if there is one."""
+_MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
+_MAX_RECORD_BYTES = 64 * 1024
 
-    def __init__(self) -> None:
+
+class FileRecorder(RunRecorder):
+    """Shows the progress, and the time left until a limit, if there is one; records a run.
+
+    It drops records of steps to be repeated. If recording fails, it warns once.
+    """
+
+    def __init__(self, run: Path, log_file: "DeferredFileHandler | None" = None) -> None:
+        self.folder, self.log_file = RunFolder(run), log_file
+        self.path, self.picture = self.folder.metrics, self.folder.learning_curve
+        self.records: list[dict[str, float]] = []
+        self.failed: set[str] = set()
         self.bar = tqdm(disable=True)
         self.logged = time.monotonic()
 
+    def start_log(self) -> None:
+        """Write the log so far, and each line from now on."""
+        if self.log_file is not None:
+            self.log_file.write_to(self.folder.log)
+
     def open(self, progress: Progress, config: TrainingConfig) -> None:
-        """Show the bar."""
+        """Read the records of the steps before, and show the bar."""
+        if self.path.exists():
+            earlier = list(read_metrics(self.path))
+            if corrupt := len(self.path.read_bytes().splitlines()) - len(earlier):
+                logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
+            self.records = [record for record in earlier if record["step"] <= progress.step]
+        self._write_records()
+        with warnings.catch_warnings():
+            # TensorBoard imports what it doesn't need, some of it deprecated.
+            warnings.simplefilter("ignore")
+            from torch.utils.tensorboard import SummaryWriter
+        # It drops what earlier files have from this step on.
+        self.events = SummaryWriter(str(self.folder.events), purge_step=progress.step + 1)
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
         limited = bool(self.max_steps or self.max_minutes)
@@ -126,7 +155,8 @@ class Display(RunRecorder):
             logger.info(text)
 
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
-        """Log a line if there is no bar."""
+        """Write metrics, with names such as `train/loss`; log a line if there is no bar."""
+        self._write(progress.step, metrics)
         if self.bar.disable:
             self.logged = time.monotonic()
             logger.info(
@@ -135,7 +165,7 @@ class Display(RunRecorder):
             )
 
     def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
-        """Log a line about a validation."""
+        """Log and write a validation's metrics, and redraw the learning curve."""
         mark = "the best so far" if is_best else f"best at step {progress.best_step}"
         self.bar.clear()
         logger.info(
@@ -143,10 +173,15 @@ class Display(RunRecorder):
             f" {describe_validation(metrics)} ({mark}),"
             f" validated in {progress.seconds - self.updated:.0f} s"
         )
+        self._write(progress.step, metrics)
+        with self._or_warn(self.picture):
+            draw_learning_curve(self.records, self.picture)
 
     def close(self) -> None:
-        """Close the bar."""
+        """Close the bar and the event file."""
         self.bar.close()
+        with self._or_warn(self.folder.events):
+            self.events.close()
 
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
@@ -160,69 +195,6 @@ class Display(RunRecorder):
         if not limits:
             return "until patience ends it"
         return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
-
-
-def _describe(metrics: Metrics) -> tuple[str, str]:
-    """Describe what matters most, and the rest."""
-    return (
-        f"loss {metrics['train/loss']:.3f}, {metrics['train/tokens_per_second']:,.0f} tokens/s",
-        f"rate {metrics['train/learning_rate']:.2e},"
-        f" waiting for data {metrics['train/waiting_for_data']:.1%}",
-    )
-
-
-_MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
-_MAX_RECORD_BYTES = 64 * 1024
-
-
-class FileRecorder(Display):
-    """Records a run; drops records of steps to be repeated; if recording fails, warns once."""
-
-    def __init__(self, run: Path, log_file: "DeferredFileHandler | None" = None) -> None:
-        super().__init__()
-        self.folder, self.log_file = RunFolder(run), log_file
-        self.path, self.picture = self.folder.metrics, self.folder.learning_curve
-        self.records: list[dict[str, float]] = []
-        self.failed: set[str] = set()
-
-    def start_log(self) -> None:
-        """Write the log so far, and each line from now on."""
-        if self.log_file is not None:
-            self.log_file.write_to(self.folder.log)
-
-    def open(self, progress: Progress, config: TrainingConfig) -> None:
-        """Read the records of the steps before."""
-        if self.path.exists():
-            earlier = list(read_metrics(self.path))
-            if corrupt := len(self.path.read_bytes().splitlines()) - len(earlier):
-                logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
-            self.records = [record for record in earlier if record["step"] <= progress.step]
-        self._write_records()
-        with warnings.catch_warnings():
-            # TensorBoard imports what it doesn't need, some of it deprecated.
-            warnings.simplefilter("ignore")
-            from torch.utils.tensorboard import SummaryWriter
-        # It drops what earlier files have from this step on.
-        self.events = SummaryWriter(str(self.folder.events), purge_step=progress.step + 1)
-        super().open(progress, config)
-
-    def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
-        """Write metrics, with names such as `train/loss`, to all outputs."""
-        self._write(progress.step, metrics)
-        super().record_metrics(progress, metrics)
-
-    def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
-        """Write a validation's metrics to all outputs and redraw the learning curve."""
-        super().record_validation(progress, metrics, is_best=is_best)
-        self._write(progress.step, metrics)
-        with self._or_warn(self.picture):
-            draw_learning_curve(self.records, self.picture)
-
-    def close(self) -> None:
-        """Close the bar and the event file."""
-        super().close()
-        with self._or_warn(self.folder.events):
-            self.events.close()
 
     def _write(self, step: int, metrics: Metrics) -> None:
         record = {"step": step, **metrics}
@@ -254,13 +226,22 @@ class FileRecorder(Display):
                 logger.warning(f"{path}: not written: {reason}; training continues without it")
 
 
+def _describe(metrics: Metrics) -> tuple[str, str]:
+    """Describe what matters most, and the rest."""
+    return (
+        f"loss {metrics['train/loss']:.3f}, {metrics['train/tokens_per_second']:,.0f} tokens/s",
+        f"rate {metrics['train/learning_rate']:.2e},"
+        f" waiting for data {metrics['train/waiting_for_data']:.1%}",
+    )
+
+
 def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
     """Draw the losses, and the BLEU of each validation set, by step."""
     from matplotlib.figure import Figure
 
-    def curve(name: str) -> tuple[list[float], list[float]]:
+    def curve(name: str) -> NDArray[np.float64]:
         points = [(record["step"], record[name]) for record in records if name in record]
-        return [step for step, _ in points], [value for _, value in points]
+        return np.reshape(points, (-1, 2)).T
 
     figure = Figure(figsize=(10, 4))
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
@@ -268,7 +249,7 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
     # Without label smoothing, as the validation loss is.
     for side, label in (("train", "training, with dropout"), ("valid", "validation")):
         steps, perplexities = curve(f"{side}/perplexity")
-        losses.plot(steps, list(map(math.log, perplexities)), label=label)
+        losses.plot(steps, np.log(perplexities), label=label)
     losses.set(xlabel="step", ylabel="nats per target token", title="loss")
     losses.legend()
     sets = {name: None for record in records for name in record if name.endswith("/bleu")}

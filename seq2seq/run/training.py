@@ -126,8 +126,9 @@ def run_training(
 
         # Train.
         world.on_main(lambda: run.open_folder(yaml))
-        if before is None:
-            run.save_step_zero()
+        if run.initial is not None and before is None:  # as step 0, the first to be validated
+            run.trainer.progress.validation_pending = True
+            world.on_main(run.save)
         run.fit()
         if run.trainer.signal is not None:
             resume_hint = resume_hint or f"{shlex.quote(f'run_dir={folder}')} resume=true"
@@ -197,7 +198,7 @@ class TrainingRun:
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
         if running_mean is not None:
-            running_mean.load(read_mean(self.newest, trainer.model))
+            running_mean.model.load_state_dict(read_mean(self.newest, trainer.model))
         trainer.progress = before.progress
         # A signal ended the run here, and now a lower limit does.
         if trainer.limit_reached() and not before.progress.ended:
@@ -218,12 +219,6 @@ class TrainingRun:
         self.recorder.start_log()
         if self.newest is not None:
             rename_newer(self.folder, self.newest, logger.warning)
-
-    def save_step_zero(self) -> None:
-        """Save the model of `init_from`, if there is one, as step 0, the first to be validated."""
-        if self.initial is not None:
-            self.trainer.progress.validation_pending = True
-            self.world.on_main(self.save)
 
     def fit(self) -> None:
         """Train, with everything recorded in the folder."""
@@ -307,7 +302,7 @@ class TrainingRun:
             ),
         )
         finished = {"step": progress.step, "ended": progress.ended, "machine": processor_name()}
-        finished |= {"means": means}
+        finished["means"] = means
         if mean is not None:
             self._remove_averaged()
             # While a model still learns fast, its mean with earlier ones is worse.

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -56,22 +57,8 @@ class Wait(NamedTuple):
     """The innermost one of the package: `training/trainer.py:update`."""
 
 
-class HostCopy(NamedTuple):
-    """A copy from the host to the GPU."""
-
-    pinned: bool
-    non_blocking: bool
-    bytes: int
-
-
-class Memory:
-    """Where the simulated GPU keeps its tensors."""
-
-    type = "cpu"
-    """Or `meta`: their shapes alone."""
-
-
-memory = Memory()
+memory = SimpleNamespace(type="cpu")
+"""Where the simulated GPU keeps its tensors; on `meta`, their shapes alone."""
 
 
 class Journal:
@@ -84,7 +71,8 @@ class Journal:
 
     def clear(self) -> None:
         self.waits: list[Wait] = []
-        self.copies: list[HostCopy] = []
+        self.copies = 0
+        """From the host to the GPU."""
         self.products: Counter[torch.dtype] = Counter()
         self.kernels: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
@@ -243,9 +231,8 @@ def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
 
 def _note_host_copy(x: Tensor, non_blocking: bool) -> None:
     recorder.refuse("a copy to the GPU")
-    pinned = getattr(x, "pinned", False)
-    journal.copies.append(HostCopy(pinned, non_blocking, x.nbytes))
-    if not (pinned and non_blocking):
+    journal.copies += 1
+    if not (getattr(x, "pinned", False) and non_blocking):
         journal.wait("copy to the GPU")
 
 
@@ -299,25 +286,19 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
+    attn_mask: Tensor,
     dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
 ) -> Tensor:
-    """`F.scaled_dot_product_attention`, whose kernels for CUDA are missing, with its complaints."""
-    if not all(isinstance(x, CudaTensor) for x in (query, key, value, attn_mask) if x is not None):
+    """`F.scaled_dot_product_attention`, whose kernels for CUDA are missing, with its complaints.
+
+    Of what it can do it does what this package asks for: with a mask that says where to attend.
+    """
+    if not all(isinstance(x, CudaTensor) for x in (query, key, value, attn_mask)):
         raise RuntimeError("Expected all tensors to be on the same device")
     if not query.dtype == key.dtype == value.dtype:
         raise RuntimeError("Expected query, key, and value to have the same dtype")
-    if attn_mask is not None and attn_mask.dtype not in (torch.bool, query.dtype):
-        raise RuntimeError("Expected attn_mask dtype to be bool or to match query dtype")
-    if attn_mask is not None and is_causal:
-        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
-    factor = scale or query.size(-1) ** -0.5
-    attended: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-        query, key, value, attn_mask, dropout_p, is_causal, factor
-    )
+    assert attn_mask.dtype is torch.bool
+    attended: Tensor = _Attention.apply(query, key, value, attn_mask, dropout_p)  # type: ignore[no-untyped-call]
     return attended
 
 
@@ -335,16 +316,11 @@ class _Attention(torch.autograd.Function):
         inputs = [inside(x).detach() for x in args[:3]]
         if differentiable:
             inputs = [x.requires_grad_() for x in inputs]
-        mask, rate, is_causal, factor = map(inside, args[3:])
+        mask, rate = map(inside, args[3:])
         with torch.set_grad_enabled(differentiable):
             query, key, value = inputs
-            scores = query @ key.transpose(-2, -1) * factor
-            if is_causal:
-                mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
-            if mask is not None and mask.dtype is torch.bool:
-                scores = scores.masked_fill(~mask, -torch.inf)
-            elif mask is not None:
-                scores = scores + mask
+            scores = query @ key.transpose(-2, -1) * query.size(-1) ** -0.5
+            scores = scores.masked_fill(~mask, -torch.inf)
             result = nn.functional.dropout(scores.softmax(-1), rate) @ value
         ctx.computed = inputs, result
         made = CudaTensor(_heads_inside(result.detach()))
@@ -357,7 +333,7 @@ class _Attention(torch.autograd.Function):
         gradients = torch.autograd.grad(result, inputs, inside(gradient))
         made = [CudaTensor(_heads_inside(x)) for x in gradients]
         note("attention_backward", (), [*inputs, result, gradient], made)
-        return *made, None, None, None, None
+        return *made, None, None
 
 
 def varlen_attention(

@@ -5,8 +5,8 @@ when the recording ends. A host that waits or copies meanwhile gets CUDA's error
 with the tensors of the recording, and with the numbers that the host had then.
 """
 
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -78,29 +78,14 @@ class Recorder:
 recorder = Recorder()
 
 
-class Stream:
-    """`torch.cuda.Stream`."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-
-
-class Recording:
+@contextmanager
+def recording(graph: CUDAGraph, **_: object) -> Iterator[None]:
     """`torch.cuda.graph`."""
-
-    def __init__(self, graph: CUDAGraph, **_: object) -> None:
-        self.graph = graph
-
-    def __enter__(self) -> None:
-        self.random = torch.get_rng_state()
-        recorder.graph = self.graph
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    random = torch.get_rng_state()
+    recorder.graph = graph
+    try:
+        yield
+    finally:
         recorder.graph = None
-        self.graph.end()
-        torch.set_rng_state(self.random)
+        graph.end()
+        torch.set_rng_state(random)

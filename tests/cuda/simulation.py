@@ -3,6 +3,7 @@
 import contextlib
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -25,7 +26,7 @@ from tests.cuda.device import (
     pin,
     varlen_attention,
 )
-from tests.cuda.graph import CUDAGraph, Recording, Stream
+from tests.cuda.graph import CUDAGraph, recording
 
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
 REPLACED: tuple[tuple[object, str, object], ...] = (
@@ -39,8 +40,8 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "current_stream", lambda _=None: None),
     (torch.cuda, "Event", Event),
     (torch.cuda, "CUDAGraph", CUDAGraph),
-    (torch.cuda, "graph", Recording),
-    (torch.cuda, "Stream", Stream),
+    (torch.cuda, "graph", recording),
+    (torch.cuda, "Stream", lambda device: SimpleNamespace(device=device)),
     (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
     (torch.cuda, "device", lambda device: contextlib.nullcontext()),
     (torch.cuda, "graph_pool_handle", lambda: (0, 1)),

@@ -1,6 +1,6 @@
 """The choice of a GPU; the simulated one complains where CUDA would, and notices each wait."""
 
-import logging
+from unittest import mock
 
 import pytest
 import torch
@@ -49,19 +49,13 @@ def test_a_gpu_is_taken_where_there_is_one() -> None:
 
 
 def test_a_gpu_that_can_t_compute_is_left_for_the_cpu(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, warned: list[str]
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
-
-    # Commands that ran before may have changed all of them.
-    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
-    monkeypatch.setattr(logging.getLogger("seq2seq"), "disabled", False)
-    caplog.set_level(logging.WARNING, logger="seq2seq")
-    monkeypatch.setattr(torch, "zeros", fail)
+    error = RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
+    monkeypatch.setattr(torch, "zeros", mock.Mock(side_effect=error))
     assert choose_device("auto") == torch.device("cpu")
     message = "running on the CPU, because the GPU can't be used: CUDA error: no kernel image"
-    assert message in caplog.messages[0]
+    assert message in warned[0]
     with pytest.raises(UserError, match="device 'cuda' can't be used here"):
         choose_device("cuda")
     with pytest.raises(UserError, match=r"the GPU can't be used: .* or choose device cpu"):

@@ -10,6 +10,5 @@ from tests.test_cuda import (  # noqa: F401
     test_fp32_is_not_tf32,
     test_states_and_gradients_are_those_of_the_cpu,
     test_steps_started_as_graphs_find_what_single_kernels_find,
-    test_the_loss_in_chunks_equals_the_plain_loss,
     test_translations_equal_those_on_the_cpu,
 )

@@ -1,9 +1,9 @@
 """Training on the simulated GPU: the CPU's numbers, in few waits."""
 
-import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,7 +18,6 @@ from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
-from seq2seq.transformer import Transformer
 from seq2seq.update import DivergenceError, Forms, StepNumbers, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
@@ -28,12 +27,6 @@ from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 V = 50
-
-
-def make_model(**choices: Any) -> Transformer:
-    sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "dropout": 0.0}
-    torch.manual_seed(1)
-    return new_transformer(TransformerConfig(**(sizes | choices)), V).train()
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +43,11 @@ def make_trainer(
 ) -> Trainer:
     tokens = {"source_tokens": 96, "target_tokens": 96, "micro_batch_tokens": 48}
     config = TrainingConfig(**tokens, warmup_steps=10, dropout_warmup_steps=3)
+    sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "dropout": 0.0}
+    torch.manual_seed(1)
+    model = new_transformer(TransformerConfig(**(sizes | choices)), V).to(device)
+    compute, forms = Compute(device, dtype), forms or FastForms()
     batching = config.batching(corpus, seed=1)
-    model = make_model(**choices).to(device)
-    compute = Compute(device, dtype)
-    forms = forms or FastForms()
     return Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
 
 
@@ -91,8 +85,7 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
     # Losses and norm are read once a step, whatever the number of micro-batches.
     assert journal.given_meanwhile == [0] * 10
     if dtype is torch.float32:
-        for ours, theirs in zip(*map(weights_of, trainers), strict=True):
-            torch.testing.assert_close(theirs, ours, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(*map(weights_of, trainers), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("most", [None, 40], ids=["whole", "in parts"])
@@ -118,9 +111,8 @@ def test_graphs_do_what_single_kernels_do(
         assert (found.smoothed, found.gradient_norm) == (expected.smoothed, expected.gradient_norm)
         assert not journal.waits, Counter(journal.waits)
         # One copy of each batch, one of the step's numbers; all of them pinned.
-        assert len(journal.copies) == 1 + len(graphs.updater.collate(step).batches)
-    for one, other in zip(*map(weights_of, (single, graphs)), strict=True):
-        assert torch.equal(one, other)
+        assert journal.copies == 1 + len(graphs.updater.collate(step).batches)
+    torch.testing.assert_close(*map(weights_of, (single, graphs)), rtol=0, atol=0)
     batches = [len(single.updater.collate(step).batches) for step in steps]
     assert (max(batches) > 1) == (most is not None)
     assert recorder.replays - before > sum(batches[3:]) + len(steps) - 3
@@ -142,25 +134,21 @@ def test_products_are_in_bf16_and_every_dropout_works(
 
 
 def test_recording_that_fails_leaves_a_training_without_graphs(
-    corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, warned: list[str]
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
     single, failing = (
         make_trainer(corpus, CUDA, forms=FastForms(graphs=use), dropout=0.3)
         for use in (False, True)
     )
 
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("CUDA error: operation not permitted\nCompile with ...")
-
-    monkeypatch.setattr(torch.cuda, "graph", fail)
+    error = RuntimeError("CUDA error: operation not permitted\nCompile with ...")
+    monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=error))
     for step in steps_of(single, 4):
         expected, found = (trainer.update(step) for trainer in (single, failing))
         assert found.smoothed == expected.smoothed
     reason = "CUDA error: operation not permitted"
-    assert set(caplog.messages) == {f"CUDA graphs don't work here, so it takes longer: {reason}"}
-    for one, other in zip(*map(weights_of, (single, failing)), strict=True):
-        assert torch.equal(one, other)
+    assert warned == [f"CUDA graphs don't work here, so it takes longer: {reason}"]
+    torch.testing.assert_close(*map(weights_of, (single, failing)), rtol=0, atol=0)
 
 
 def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
@@ -197,8 +185,7 @@ def test_a_training_goes_on_from_its_checkpoint(
     expected, found = (trainer.update(batches[2:4]) for trainer in (first, second))
     assert found.smoothed == expected.smoothed
     assert found.gradient_norm == expected.gradient_norm
-    for ours, theirs in zip(*(t.model.parameters() for t in (first, second)), strict=True):
-        assert torch.equal(inside(ours), inside(theirs))
+    torch.testing.assert_close(*map(weights_of, (first, second)), rtol=0, atol=0)
 
 
 def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -> None:
@@ -216,5 +203,4 @@ def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -
         train(trainer, save=lambda: pytest.fail("saved"))
     assert trainer.progress.step == 2
     assert len(before) == 4  # a fourth update was started
-    for kept, weights in zip(before[2], weights_of(trainer), strict=True):
-        assert torch.equal(kept, weights)
+    torch.testing.assert_close(weights_of(trainer), before[2], rtol=0, atol=0)

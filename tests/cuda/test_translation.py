@@ -10,23 +10,17 @@ from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.graphs import Graphs
-from seq2seq.model_folder import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig
-from seq2seq.sizes import TransformerConfig
-from seq2seq.tokenizer import Tokenizer
+from tests.conftest import MakeTrained
 from tests.cuda.device import Journal
-from tests.models import perturb
 
 LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody likes a red house."]
 
 
-@pytest.fixture(scope="module")
-def trained(tokenizer: Tokenizer) -> TrainedModel:
-    sizes = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2)
-    torch.manual_seed(1)
-    model = new_transformer(sizes, tokenizer.vocab_size).eval()
-    perturb(model)
-    return TrainedModel(model, tokenizer, "a", "b")
+@pytest.fixture
+def trained(make_trained: MakeTrained) -> TrainedModel:
+    return make_trained(num_layers=1, d_model=16, d_ff=24)
 
 
 def translator(trained: TrainedModel, device: str, search: object = None) -> Translator:
@@ -72,18 +66,14 @@ def test_a_search_waits_at_its_ends_only(
     assert all(journal.given_meanwhile[:-1])
 
 
-def test_without_graphs_the_search_goes_on(
-    trained: TrainedModel, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_graphs_the_search_goes_on(trained: TrainedModel, warned: list[str]) -> None:
     lines, expected = LINES * 2, translator(trained, "cpu").translate(LINES * 2)
     on_gpu = translator(trained, "cuda")
     with mock.patch.object(torch.cuda, "graph", side_effect=RuntimeError("not here\nindeed")):
         found = [on_gpu.translate(lines) for _ in "123"]
     for translations in found:
         assert [one.text for one in translations] == [one.text for one in expected]
-    assert [record.message for record in caplog.records] == [
-        "CUDA graphs don't work here, so it takes longer: not here"
-    ]
+    assert warned == ["CUDA graphs don't work here, so it takes longer: not here"]
 
 
 def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:

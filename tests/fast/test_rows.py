@@ -1,6 +1,5 @@
 """Tokens as rows against the plain model of padded batches: losses, gradients, shapes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from seq2seq.device import Compute
 from seq2seq.fast.rows import GridLayout, Shape, pack, row_states
 from seq2seq.fast.training import FastForms
 from seq2seq.sizes import Positions, Start
-from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import Transformer
 from seq2seq.update import Forms
+from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
 
-MakeModel = Callable[..., Transformer]
 V, LONGEST = 23, 11
 
 of_all_kinds = pytest.mark.parametrize(
@@ -83,31 +81,7 @@ def test_rows_have_the_loss_and_the_gradient_of_the_padded_batch(
     for pairs in batches_of(corpus):
         expected = loss_and_gradients(prepared(Forms(), plain, corpus), pairs)
         found = loss_and_gradients(forms, pairs)
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
-
-
-def test_a_batch_holds_the_tokens_of_the_padded_one(corpus: EncodedCorpus) -> None:
-    pairs = batches_of(corpus)[0]
-    padded = Batching(corpus, source_tokens=64, target_tokens=64, seed=1).collate(pairs)
-    batch = pack(corpus.tokens(pairs), Shape((70, 64), 99, (LONGEST, LONGEST))).to(
-        torch.device("cpu")
-    )
-    is_source, is_target = padded.source != PADDING_ID, padded.target_output != PADDING_ID
-    for found, expected in [
-        (batch.source, padded.source[is_source]),
-        (batch.source_side.positions, is_source.nonzero()[:, 1]),
-        (batch.target_input, padded.target_input[is_target]),
-        (batch.target_output, padded.target_output[is_target]),
-        (batch.target_side.positions, is_target.nonzero()[:, 1]),
-    ]:
-        assert torch.equal(found[: len(expected)], expected)
-    assert not batch.target_output[is_target.sum() :].any()
-    for side, rows in ((batch.source_side, 70), (batch.target_side, 64)):
-        lengths = side.starts.diff()
-        assert lengths.sum() == len(side.positions) == rows
-        assert len(lengths) == 99
-        assert lengths.max() <= side.longest
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore")  # uncompiled, FlexAttention is slow, and says so

@@ -1,7 +1,6 @@
 """The fast forms of a translator against the plain model, all at once and step by step."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,9 +19,9 @@ from seq2seq.fast.packed import (
 )
 from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.transformer import Transformer
+from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 
-MakeModel = Callable[..., Transformer]
 SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
 TARGET = torch.tensor([[2, 9, 4, 6], [2, 5, 5, 7]])
 CHOICES = [
@@ -31,12 +30,7 @@ CHOICES = [
     {"shared_embedding": False, "tied_output": False, "output_bias": True, "start": Start.zero},
     ALL_MODERN,
 ]
-KERNELS = [
-    TranslationKernels(),
-    TranslationKernels(packed=False),
-    TranslationKernels(step=False),
-    TranslationKernels(packed=False, step=False),
-]
+KERNELS = [TranslationKernels(packed=p, step=s) for p in (True, False) for s in (True, False)]
 
 
 def steps(model: Transformer, decoder: IncrementalDecoder) -> Tensor:

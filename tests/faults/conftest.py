@@ -1,6 +1,7 @@
 """Faults are injected for real, a few in each test run, and in full by scripts/faults.sh."""
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,20 +13,20 @@ import pytest
 class Tally:
     """How often each fault was tried and survived; an error in a trial fails its test."""
 
-    tried: dict[str, int] = field(default_factory=dict)
-    survived: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    tried: Counter[str] = field(default_factory=Counter)
+    survived: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @contextmanager
     def trial(self, fault: str) -> Iterator[None]:
         """Count one trial; it is survived if the block ends without an error."""
         started = time.perf_counter()
-        self.tried[fault] = self.tried.get(fault, 0) + 1
+        self.tried[fault] += 1
         try:
             yield
-            self.survived[fault] = self.survived.get(fault, 0) + 1
+            self.survived[fault] += 1
         finally:
-            self.seconds[fault] = self.seconds.get(fault, 0.0) + time.perf_counter() - started
+            self.seconds[fault] += time.perf_counter() - started
 
 
 _tally = pytest.StashKey[Tally]()
@@ -56,5 +57,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     width = max(map(len, tally.tried))
     terminalreporter.write_line(f"{'fault':<{width}}  tried  survived  minutes")
     for fault, tried in tally.tried.items():
-        survived, minutes = tally.survived.get(fault, 0), tally.seconds[fault] / 60
+        survived, minutes = tally.survived[fault], tally.seconds[fault] / 60
         terminalreporter.write_line(f"{fault:<{width}}  {tried:5}  {survived:8}  {minutes:7.1f}")

@@ -8,13 +8,15 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.files import MANIFEST
@@ -27,6 +29,8 @@ WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.mode
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "validated.json"
 INNER = "encoder.layers.0.feed_forward.inner.weight"
 OTHER_WEIGHTS = "not the weights of its configuration"
+CONTROL = b"<s>\x15\x00\x00\x00\x00\x18\x03"
+"""The piece <s> in a tokenizer, which ends with its type."""
 CANARY = "canary"
 """A file that only executed code creates."""
 
@@ -47,40 +51,36 @@ def sign(folder: Path, name: str) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def replace(name: str, content: bytes) -> Change:
-    def change(folder: Path) -> None:
-        (folder / name).write_bytes(content)
-        sign(folder, name)
-
-    return change
+def change(act: Callable[..., object]) -> Callable[..., Change]:
+    """Let a function of a folder and more be given what is more, and then the folder."""
+    return lambda *more: lambda folder: act(folder, *more)
 
 
-def edit(name: str, *old_and_new: str) -> Change:
-    def change(folder: Path) -> None:
-        content = (folder / name).read_text()
-        for old, new in zip(old_and_new[::2], old_and_new[1::2], strict=True):
-            assert old in content
-            content = content.replace(old, new, 1)
-        (folder / name).write_text(content)
-        if name != MANIFEST:
-            sign(folder, name)
-
-    return change
+@change
+def replace(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    sign(folder, name)
 
 
-def change_tensors(name: str, how: Callable[[dict[str, torch.Tensor]], object]) -> Change:
-    def change(folder: Path) -> None:
-        tensors = safetensors.torch.load_file(folder / name)
-        how(tensors)
-        (folder / name).write_bytes(safetensors.torch.save(tensors))
-        sign(folder, name)
-
-    return change
+@change
+def edit(folder: Path, name: str, old: str | bytes, new: str | bytes) -> None:
+    before, after = (text.encode() if isinstance(text, str) else text for text in (old, new))
+    content = (folder / name).read_bytes()
+    assert before in content
+    replace(name, content.replace(before, after, 1))(folder)
 
 
-def grow(name: str, size: int) -> Change:
+@change
+def change_tensors(folder: Path, name: str, how: Callable[[dict[str, Tensor]], object]) -> None:
+    tensors = safetensors.torch.load_file(folder / name)
+    how(tensors)
+    replace(name, safetensors.torch.save(tensors))(folder)
+
+
+@change
+def grow(folder: Path, name: str, size: int) -> None:
     """A sparse file: gigabytes that cost the stranger nothing."""
-    return lambda folder: os.truncate(folder / name, size)
+    os.truncate(folder / name, size)
 
 
 def pipe(folder: Path) -> None:
@@ -98,38 +98,20 @@ def device(folder: Path) -> None:
     (folder / MANIFEST).symlink_to("/dev/zero")
 
 
-def ordinary_start_symbol(folder: Path) -> None:
-    content = (folder / TOKENIZER).read_bytes()
-    control = b"<s>\x15\x00\x00\x00\x00\x18\x03"
-    assert control in content
-    replace(TOKENIZER, content.replace(control, control[:-1] + b"\x04"))(folder)
-
-
-def edit_bytes(name: str, old: bytes, new: bytes) -> Change:
-    def change(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        assert old in content
-        replace(name, content.replace(old, new, 1))(folder)
-
-    return change
-
-
 def varint(value: int) -> bytes:
     head, rest = value & 0x7F, value >> 7
     return bytes([head | 0x80]) + varint(rest) if rest else bytes([head])
 
 
-def set_field(message: int, field: int, text: bytes) -> Change:
+@change
+def set_field(folder: Path, message: int, field: int, text: bytes) -> None:
     """Add a text to a message within the tokenizer; what comes last is what holds."""
 
     def tagged(number: int, content: bytes) -> bytes:
         return varint(number << 3 | 2) + varint(len(content)) + content
 
-    def change(folder: Path) -> None:
-        content = (folder / TOKENIZER).read_bytes()
-        replace(TOKENIZER, content + tagged(message, tagged(field, text)))(folder)
-
-    return change
+    content = (folder / TOKENIZER).read_bytes()
+    replace(TOKENIZER, content + tagged(message, tagged(field, text)))(folder)
 
 
 MODELS: dict[str, tuple[Change, str]] = {
@@ -180,7 +162,7 @@ MODELS: dict[str, tuple[Change, str]] = {
     "a pipe for a file": (pipe, "not a regular file"),
     "a link for a file": (link, "a link"),
     "a device for the manifest": (device, "a link"),
-    "an ordinary piece <s>": (ordinary_start_symbol, "<s>"),
+    "an ordinary piece <s>": (edit(TOKENIZER, CONTROL, CONTROL[:-1] + b"\x04"), "<s>"),
     "an unknown piece that is written as 20 MB": (
         set_field(2, 44, b"?" * 20 * 2**20),
         "a piece of more than 1,000 characters",
@@ -190,7 +172,7 @@ MODELS: dict[str, tuple[Change, str]] = {
         "writes more than 1,000 bytes for a character",
     ),
     "a piece that is not UTF-8": (
-        edit_bytes(TOKENIZER, "▁th".encode(), b"\xe2\x96\xffth"),
+        edit(TOKENIZER, "▁th", b"\xe2\x96\xffth"),
         "the tokenizer can't be read",
     ),
     "half a surrogate pair for a language": (
@@ -249,10 +231,16 @@ def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     return save_untrained(tmp_path / "model", tokenizer)
 
 
-def test_the_canary_shows_executed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    yield
+    assert not Path(CANARY).exists()
+
+
+def test_the_canary_shows_executed_code() -> None:
     pickle.loads(pickle.dumps(Executed()))
-    assert Path(CANARY).exists()
+    Path(CANARY).unlink()
 
 
 def test_the_folder_is_good_before_it_is_changed(model: Path) -> None:
@@ -263,18 +251,12 @@ def test_the_folder_is_good_before_it_is_changed(model: Path) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_hostile_model_is_refused(
-    model: Path,
-    name: str,
-    trial: Callable,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    model: Path, name: str, trial: Callable, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(model.parent)
-    change, says = MODELS[name]
-    change(model)
+    damage, says = MODELS[name]
+    damage(model)
     with trial("a model folder from a stranger"):
         refused(capfd, ["translate", "--model", str(model)], says)
-        assert not Path(CANARY).exists()
 
 
 @pytest.fixture(scope="module")
@@ -303,39 +285,33 @@ def train(folder: Path) -> list[str]:
     ]
 
 
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_a_hostile_state_is_not_resumed(
-    run: Path,
-    name: str,
-    tmp_path: Path,
-    trial: Callable,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    copy: Path, name: str, trial: Callable, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(run, tmp_path / "copy")
-    words = [word.replace(str(run), str(tmp_path / "copy")) for word in train(run)]
-    change, says = STATES[name]
-    change(tmp_path / "copy" / "run" / "checkpoints" / "step_00000001")
+    damage, says = STATES[name]
+    damage(copy / "run" / "checkpoints" / "step_00000001")
     with trial("a resume state from a stranger"):
-        refused(capfd, [*words, "resume=true", "training.max_steps=2"], says)
-        assert not Path(CANARY).exists()
+        refused(capfd, [*train(copy), "resume=true", "training.max_steps=2"], says)
 
 
 def test_a_link_in_a_hostile_run_is_never_written_through(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(run, tmp_path / "copy")
-    words = [word.replace(str(run), str(tmp_path / "copy")) for word in train(run)]
     mine = tmp_path / "mine"
     mine.write_text("mine")
     for name in ("train.log", "learning_curve.png", "metrics.jsonl"):
-        path = tmp_path / "copy" / "run" / name
+        path = copy / "run" / name
         content = path.read_bytes()
         for make in (lambda path: path.symlink_to(mine), os.mkfifo):
             path.unlink()
             make(path)
-            refused(capfd, [*words, "resume=true", "training.max_steps=2"], name)
+            refused(capfd, [*train(copy), "resume=true", "training.max_steps=2"], name)
         path.unlink()
         path.write_bytes(content)
     assert mine.read_text() == "mine"
@@ -343,11 +319,8 @@ def test_a_link_in_a_hostile_run_is_never_written_through(
 
 # Each key is thirty times the one before: 30^4 x 100 characters.
 CHAIN = 'data:\n  name: "' + "x" * 100 + '"\n'
-for key, before in zip(
-    ("source_language", "target_language", "dataset", "dataset_config"),
-    ("name", "source_language", "target_language", "dataset"),
-    strict=True,
-):
+KEYS = ("name", "source_language", "target_language", "dataset", "dataset_config")
+for before, key in pairwise(KEYS):
     CHAIN += f'  {key}: "' + 30 * f"\\x24{{data.{before}}}" + '"\n'
 
 
@@ -374,13 +347,11 @@ for key, before in zip(
     ids=lambda content: content[:40],
 )
 def test_a_hostile_run_is_not_examined(
-    model: Path, content: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    model: Path, content: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(model.parent)
     (model / "config.yaml").write_text(content)
     for command in (["fidelity", "--model", str(model)], ["runs", str(model)]):
         refused(capfd, command, "config.yaml")
-        assert not Path(CANARY).exists()
 
 
 def test_folders_that_are_no_checkpoints_are_none(model: Path) -> None:

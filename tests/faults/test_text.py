@@ -1,20 +1,17 @@
 """Odd bytes, very long lines and typed control symbols, in all commands."""
 
 import gzip
-import io
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import LayerNorm
 
-from seq2seq.cli.main import main
 from seq2seq.model_folder import TrainedModel, load_model, save_model
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer, TokenizerConfig
 from tests.models import save_untrained
@@ -27,8 +24,6 @@ TYPED = ["<s>", "</s>", "<pad>", "<unk>", "▁", "▁</s>", "<s", "s>", *MARKS]
 WORDS = ["a man", "the sea", " ", "house", "three old friends", "Ä"]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-Run = Callable[..., tuple[int, bytes, str]]
-
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Path:
@@ -36,21 +31,6 @@ def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Pat
     config = TokenizerConfig(vocab_size=330, byte_fallback=True)
     tokenizer = Tokenizer.train(sentences, config)
     return save_untrained(tmp_path_factory.mktemp("model") / "untrained", tokenizer)
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command here, with some bytes as its standard input: code, output file, stderr."""
-
-    def run_here(*words: object, stdin: bytes = b"") -> tuple[int, bytes, str]:
-        monkeypatch.setattr(
-            sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
-        )
-        code = main([str(word) for word in words])
-        out, err = capfd.readouterr()
-        return code, out.encode(), err
-
-    return run_here
 
 
 def lines_of(raw: bytes) -> list[bytes]:
@@ -61,7 +41,7 @@ def lines_of(raw: bytes) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in lines]
 
 
-def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, run: Run) -> None:
+def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, seq2seq: Callable) -> None:
     parts = [part.encode() for part in (*SEPARATORS, *TYPED, *WORDS, *WORDS)] + [BYTE_ORDER_MARK]
     odd = random.Random(1).choices(parts, k=60)
     raw = b"".join([BYTE_ORDER_MARK, *odd, b"end\n\xff\n\0\na man"])
@@ -72,14 +52,15 @@ def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, run: Run) -> Non
     packed.write_bytes(gzip.compress(raw))
     outputs = set()
     for path, stdin in ((packed, b""), ("-", raw)):
-        code, out, err = run("translate", "--model", model, "--beam", "1", "-i", path, stdin=stdin)
-        assert (code, out.count(b"\n")) == (0, len(lines)), err
+        words = ("translate", "--model", model, "--beam", "1", "-i", path)
+        code, out, err = seq2seq(*words, stdin=stdin)
+        assert (code, out.count("\n")) == (0, len(lines)), err
         assert warning in err
         outputs.add(out)
     assert len(outputs) == 1
 
     reference.write_text("a man\n" * len(lines))
-    code, _, err = run("score", "-i", packed, "-r", reference)
+    code, _, err = seq2seq("score", "-i", packed, "-r", reference)
     assert code == 0, err
     assert warning in err
 
@@ -94,15 +75,16 @@ def always_saying(token_id: int, trained: TrainedModel) -> TrainedModel:
 
 
 def test_a_model_that_outputs_line_ends_does_not_break_the_lines(
-    tmp_path: Path, model: Path, run: Run, trial
+    tmp_path: Path, model: Path, seq2seq: Callable, trial
 ) -> None:
     trained = load_model(model)
     newline = trained.tokenizer.encode(["\n"])[0][-1]
     assert trained.tokenizer.pieces([newline]) == ["<0x0A>"]
     save_model(tmp_path / "model", always_saying(newline, trained))
     with trial("a model that outputs line ends"):
-        code, out, err = run("translate", "--model", tmp_path / "model", stdin=b"a man\n\nthe sea")
-        assert (code, out.count(b"\n")) == (0, 3), err
+        words = ("translate", "--model", tmp_path / "model")
+        code, out, err = seq2seq(*words, stdin=b"a man\n\nthe sea")
+        assert (code, out.count("\n")) == (0, 3), err
 
 
 # Prints the peak of the memory after each step, in KiB.

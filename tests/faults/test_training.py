@@ -65,10 +65,11 @@ def _lift_limit(record: logging.LogRecord) -> bool:
 def _child(
     words: list[str],
     log: str,
-    limit: int | None,
-    memory: int | None,
-    poisoned_call: int | None,
-    folder: str | None,
+    *,
+    limit: int | None = None,
+    memory: int | None = None,
+    poisoned_call: int | None = None,
+    folder: str | None = None,
 ) -> None:
     torch.set_num_threads(1)
     records.draw_learning_curve = lambda *_: None  # pictures take most of the time
@@ -100,21 +101,10 @@ def _child(
 class Training:
     """The command in a process of its own."""
 
-    def __init__(
-        self,
-        words: list[str],
-        log: Path,
-        *,
-        limit: int | None = None,
-        memory: int | None = None,
-        poisoned_call: int | None = None,
-        folder: str | None = None,
-    ) -> None:
+    def __init__(self, words: list[str], log: Path, **faults: Any) -> None:
         log.unlink(missing_ok=True)
         self.log = log
-        self.process = _context.Process(
-            target=_child, args=(words, str(log), limit, memory, poisoned_call, folder)
-        )
+        self.process = _context.Process(target=_child, args=(words, str(log)), kwargs=faults)
         self.process.start()
         while not log.exists() and self.process.is_alive():
             time.sleep(0.005)
@@ -132,25 +122,31 @@ class Training:
         assert "Traceback" not in self.stderr(), self.stderr()
         return self.process.exitcode
 
+    def complete(self) -> "Training":
+        """Let it end well."""
+        assert self.wait() == 0, self.stderr()
+        return self
+
+    def wait_for(self, words: str) -> None:
+        while self.process.is_alive() and words not in self.stderr():
+            time.sleep(0.005)
+
     def stderr(self) -> str:
         return self.log.read_text()
 
 
-def wait_for(training: Training, words: str) -> None:
-    while training.process.is_alive() and words not in training.stderr():
-        time.sleep(0.005)
+Start = Callable[..., Training]
 
 
-def complete(words: list[str], log: Path, *, memory: int | None = None) -> Training:
-    """Run a training to its end."""
-    training = Training(words, log, memory=memory)
-    assert training.wait() == 0, training.stderr()
-    return training
+@pytest.fixture
+def start(toy: list[str], tmp_path: Path) -> Start:
+    """Start the training of a folder, or resume it, with more words and with faults."""
 
+    def start_in(run: Path, *words: str, **faults: Any) -> Training:
+        resume = ["resume=true"] if checkpoints(run) else []
+        return Training([*toy, f"run_dir={run}", *resume, *words], tmp_path / "log", **faults)
 
-def run_words(toy: list[str], run: Path, *more: str) -> list[str]:
-    resume = ["resume=true"] if checkpoints(run) else []
-    return [*toy, f"run_dir={run}", *resume, *more]
+    return start_in
 
 
 def assert_all_readable(run: Path) -> None:
@@ -162,26 +158,29 @@ def assert_all_readable(run: Path) -> None:
         load_model(find_model(run))
 
 
+def newest_step(run: Path) -> int:
+    return int(checkpoints(run)[-1].name.removeprefix("step_"))
+
+
 def last_recorded(run: Path) -> int:
     lines = (run / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
     return max((json.loads(line)["step"] for line in lines), default=0)
 
 
-def test_kill(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_kill(start: Start, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     run, chance = tmp_path / "run", random.Random(1)
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
     for _ in range(trials(2, 200)):
         with trial("kill -9 while training or saving"):
             if not checkpoints(run) and run.exists():
                 run.rename(tmp_path / f"without{time.monotonic_ns()}")
-            training = Training(run_words(toy, run, *words), tmp_path / "log")
+            training = start(run, *words)
             time.sleep(chance.uniform(0.1, 1.0))
             training.send(signal.SIGKILL)
             assert training.wait() == -signal.SIGKILL, training.stderr()
             assert_all_readable(run)
             if checkpoints(run):
-                newest = int(checkpoints(run)[-1].name.removeprefix("step_"))
-                assert last_recorded(run) - newest <= 2
+                assert last_recorded(run) - newest_step(run) <= 2
     reports: list[str] = []
     if checkpoints(run):
         assert newest_good(run, reports.append) == checkpoints(run)[-1]
@@ -199,33 +198,32 @@ def result(run: Path) -> tuple[bytes, bytes, list[dict[str, Any]], dict[str, Any
         for name in ("train/tokens_per_second", "train/waiting_for_data"):
             record.pop(name, None)
     progress = json.loads(progress_file(newest).read_bytes())["progress"]
-    for timed in (progress, progress["unrecorded"]):
-        timed.pop("seconds")
-    progress.pop("validated_seconds")
-    progress["unrecorded"].pop("data_wait_seconds")
+    unrecorded = progress["unrecorded"]
+    del progress["seconds"], progress["validated_seconds"]
+    del unrecorded["seconds"], unrecorded["data_wait_seconds"]
     files = (newest / name for name in ("model.safetensors", "optimizer.safetensors"))
     return (*(file.read_bytes() for file in files), records, progress)
 
 
-def test_resume(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_resume(start: Start, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance = random.Random(2)
     words = ["training.max_steps=30", "training.checkpoint_steps=8", "training.log_steps=5"]
-    complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
+    start(tmp_path / "whole", *words).complete()
     expected = result(tmp_path / "whole")
     for number in range(trials(1, 20)):
         with trial("stopped up to three times and resumed"):
             run = tmp_path / f"run{number}"
             for _ in range(3):
-                training = Training(run_words(toy, run, *words), tmp_path / "log")
-                wait_for(training, "an epoch:")
+                training = start(run, *words)
+                training.wait_for("an epoch:")
                 time.sleep(chance.uniform(0, 0.4))
                 training.send(signal.SIGTERM)
                 assert training.wait() in (0, 128 + signal.SIGTERM), training.stderr()
-            complete(run_words(toy, run, *words), tmp_path / "log")
+            start(run, *words).complete()
             assert result(run) == expected
 
 
-def test_signals(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_signals(start: Start, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance, run = random.Random(3), tmp_path / "run"
     words = ["training.max_steps=1000000", "training.checkpoint_steps=2", "training.log_steps=1"]
     for _ in range(trials(2, 100)):
@@ -233,22 +231,22 @@ def test_signals(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -
             if not checkpoints(run) and run.exists():
                 run.rename(tmp_path / f"without{time.monotonic_ns()}")
             number = chance.choice(SIGNALS)
-            training = Training(run_words(toy, run, *words), tmp_path / "log")
+            training = start(run, *words)
             if number == signal.SIGINT:  # a library that is being imported may swallow Python's own
-                wait_for(training, "data: ")
+                training.wait_for("data: ")
             time.sleep(chance.uniform(0.0, 1.0))
             training.send(number)
             # Before the command has begun, the signal itself ends the process.
             assert training.wait() in (128 + number, -number), training.stderr()
             assert_all_readable(run)
             if "saved at step" in training.stderr():
-                newest = int(checkpoints(run)[-1].name.removeprefix("step_"))
+                newest = newest_step(run)
                 assert f"saved at step {newest};" in training.stderr()
                 assert last_recorded(run) == newest
 
 
 def test_a_signal_while_preparing_leaves_nothing(
-    toy: list[str], tmp_path: Path, trial: Trial, trials: Trials
+    start: Start, tmp_path: Path, trial: Trial, trials: Trials
 ) -> None:
     chance = random.Random(7)
     for side in ("source", "target"):
@@ -258,8 +256,8 @@ def test_a_signal_while_preparing_leaves_nothing(
     words.append(f"cache={tmp_path / 'cache'}")
     for number in SIGNALS[: trials(1, len(SIGNALS))]:
         with trial("a signal while preparing the data"):
-            training = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log")
-            wait_for(training, "data: preparing")
+            training = start(tmp_path / "run", *words)
+            training.wait_for("data: preparing")
             training.send(number)
             assert training.wait() == 128 + number, training.stderr()
             assert training.stderr().splitlines()[-1] == (
@@ -270,7 +268,7 @@ def test_a_signal_while_preparing_leaves_nothing(
 
 
 def test_a_signal_does_not_wait_for_a_validation(
-    toy: list[str], tmp_path: Path, trial: Trial
+    start: Start, tmp_path: Path, trial: Trial
 ) -> None:
     for side in ("source", "target"):
         (tmp_path / side).write_text("a b c d e f g h\n" * 10_000)
@@ -278,40 +276,38 @@ def test_a_signal_does_not_wait_for_a_validation(
     words += [f"cache={tmp_path / 'cache'}", "training.max_steps=2", "training.log_steps=1"]
     run = tmp_path / "run"
     with trial("a signal while validating"):
-        training = Training(run_words(toy, run, *words), tmp_path / "log")
-        wait_for(training, "step 2,")
+        training = start(run, *words)
+        training.wait_for("step 2,")
         time.sleep(0.1)
         training.send(signal.SIGTERM)
         assert training.wait() == 128 + signal.SIGTERM, training.stderr()
         assert "stopped and saved at step 2" in training.stderr()
         assert '"valid/bleu"' not in (run / "metrics.jsonl").read_text()
         words[-1] = "search.max_extra_tokens=1"  # what was given up is done now, and quickly
-        complete(run_words(toy, run, *words, "training.log_steps=1"), tmp_path / "log")
+        start(run, *words, "training.log_steps=1").complete()
         assert (run / "metrics.jsonl").read_text().count('"valid/bleu"') == 1
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_exits_at_once(toy: list[str], tmp_path: Path, trial: Trial) -> None:
+def test_a_second_ctrl_c_exits_at_once(start: Start, tmp_path: Path, trial: Trial) -> None:
     words = ["training.max_steps=1000000", "model.d_ff=20000", "training.log_steps=1"]
     with trial("a second Ctrl-C"):
-        training = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log")
-        wait_for(training, "step 1,")
+        training = start(tmp_path / "run", *words)
+        training.wait_for("step 1,")
         for _ in range(2):
             training.send(signal.SIGINT)
             time.sleep(0.02)
         assert training.wait() == 128 + signal.SIGINT, training.stderr()
 
 
-def test_poison(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_poison(start: Start, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance = random.Random(4)
     words = ["training.max_steps=1000", "training.checkpoint_steps=3"]
     for number, step in enumerate(chance.sample(range(4, 30), trials(1, 10))):
         with trial("a non-finite loss"):
             run = tmp_path / f"run{number}"
             # Five layer norms a micro-batch, two micro-batches a step, one for the trial before.
-            training = Training(
-                run_words(toy, run, *words), tmp_path / "log", poisoned_call=10 * step
-            )
+            training = start(run, *words, poisoned_call=10 * step)
             assert training.wait() == 1
             line = training.stderr().splitlines()[-1]
             assert f"step {step}: the loss (nan)" in line
@@ -322,20 +318,20 @@ def test_poison(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) ->
 
 
 def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
-    toy: list[str], tmp_path: Path, trial: Trial, trials: Trials
+    start: Start, tmp_path: Path, trial: Trial, trials: Trials
 ) -> None:
     words = ["training.max_steps=6", "training.checkpoint_steps=3"]
-    complete(run_words(toy, tmp_path / "whole", *words), tmp_path / "log")
+    start(tmp_path / "whole", *words).complete()
     expected = weights(tmp_path / "whole" / "best")
     for number in range(trials(1, 20)):
         with trial("kill -9 before the best model is written"):
             run = tmp_path / f"run{number}"
-            training = Training(run_words(toy, run, *words), tmp_path / "log")
+            training = start(run, *words)
             while training.process.is_alive() and not checkpoints(run):
                 pass
             training.send(signal.SIGKILL)
             training.wait()
-            complete(run_words(toy, run, *words), tmp_path / "log")
+            start(run, *words).complete()
             found = weights(run / "best")
             assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -354,69 +350,67 @@ def test_runs_that_start_at_once_have_folders_of_their_own(
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_is_started_again(
-    toy: list[str], tmp_path: Path, trial: Trial
+    start: Start, tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     words = ["training.max_steps=3", "training.log_steps=1"]
     with trial("an end before the first checkpoint"):
-        failed = Training(run_words(toy, run, *words), tmp_path / "log", poisoned_call=20)
+        failed = start(run, *words, poisoned_call=20)
         assert failed.wait() == 1
         assert not checkpoints(run)
-        complete(run_words(toy, run, *words), tmp_path / "log")
+        start(run, *words).complete()
         lines = (run / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 3]
 
 
 def test_a_checkpoint_of_a_newer_version_is_kept_under_another_name(
-    toy: list[str], tmp_path: Path, trial: Trial
+    start: Start, tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     words = ["training.checkpoint_steps=2"]
-    complete(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
+    start(run, *words, "training.max_steps=4").complete()
     newest = checkpoints(run)[-1]
     edit("config.json", '"format": ', '"format": 9')(newest)
     content = {path.name: path.read_bytes() for path in newest.iterdir()}
     with trial("a newest checkpoint that can't be read"):
-        resumed = complete(run_words(toy, run, *words, "training.max_steps=8"), tmp_path / "log")
+        resumed = start(run, *words, "training.max_steps=8").complete()
         assert "written in format 9" in resumed.stderr()
         aside = newest.with_name(f"unread_{newest.name}")
         assert {path.name: path.read_bytes() for path in aside.iterdir()} == content
-        assert int(checkpoints(run)[-1].name.removeprefix("step_")) == 8
+        assert newest_step(run) == 8
 
 
 @pytest.mark.slow
 def test_a_start_that_fails_keeps_the_end_of_the_training_before(
-    toy: list[str], tmp_path: Path, trial: Trial
+    start: Start, tmp_path: Path, trial: Trial
 ) -> None:
     run = tmp_path / "run"
     words = ["training.checkpoint_steps=2", "training.average_checkpoints=2"]
-    complete(run_words(toy, run, *words, "training.max_steps=4"), tmp_path / "log")
+    start(run, *words, "training.max_steps=4").complete()
     (run / "averaged").mkdir(exist_ok=True)  # it validates no worse, or is put there
     (run / "metrics.jsonl").rename(run / "kept")
     (run / "metrics.jsonl").mkdir()
-    words = run_words(toy, run, *words, "training.max_steps=6")
+    words.append("training.max_steps=6")
     with trial("a resumed run that fails at its start"):
-        failed = Training(words, tmp_path / "log")
+        failed = start(run, *words)
         assert failed.wait() == 1
         assert "metrics.jsonl: not a regular file" in failed.stderr().splitlines()[-1]
         assert (run / "averaged").exists()
         assert (run / "finished.json").exists()
         (run / "metrics.jsonl").rmdir()
-        complete(words, tmp_path / "log")
+        start(run, *words).complete()
         assert json.loads((run / "finished.json").read_bytes())["step"] == 6
 
 
-def test_full_disk(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials) -> None:
+def test_full_disk(start: Start, tmp_path: Path, trial: Trial, trials: Trials) -> None:
     chance, run = random.Random(6), tmp_path / "run"
     words = ["training.checkpoint_steps=2", "training.log_steps=1"]
-    complete(run_words(toy, run, *words, "training.max_steps=2"), tmp_path / "log")
+    start(run, *words, "training.max_steps=2").complete()
     largest = max((checkpoints(run)[0] / name).stat().st_size for name in FILES)
     for _ in range(trials(1, 10)):
         with trial("a disk that is full while saving"):
-            limited = Training(
-                run_words(toy, run, *words, "training.max_steps=100"),
-                tmp_path / "log",
-                limit=chance.randrange(2000, largest),
+            limited = start(
+                run, *words, "training.max_steps=100", limit=chance.randrange(2000, largest)
             )
             assert limited.wait() == 1, limited.stderr()
             assert str(run) in limited.stderr().splitlines()[-1]
@@ -426,24 +420,24 @@ def test_full_disk(toy: list[str], tmp_path: Path, trial: Trial, trials: Trials)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_where_memory_does_not_suffice_a_step_is_computed_in_parts(
-    toy: list[str], tmp_path: Path, trial: Trial
+    start: Start, tmp_path: Path, trial: Trial
 ) -> None:
     words = ["model.d_ff=100000", "training.source_tokens=500", "training.target_tokens=500"]
     words += ["training.micro_batch_tokens=500", "training.max_steps=1"]
     run = tmp_path / "run"
     with trial("memory that runs out"):
-        limited = complete(run_words(toy, run, *words), tmp_path / "log", memory=2**30)
+        limited = start(run, *words, memory=2**30).complete()
         assert limited.stderr().count("target tokens at once don't fit") == 1, limited.stderr()
         assert len(checkpoints(run)) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_memory_for_less_than_one_pair_is_reported_before_the_first_step(
-    toy: list[str], tmp_path: Path, trial: Trial
+    start: Start, tmp_path: Path, trial: Trial
 ) -> None:
     words = ["model.d_ff=1000000", "training.max_steps=1"]
     with trial("memory that runs out"):
-        limited = Training(run_words(toy, tmp_path / "run", *words), tmp_path / "log", memory=2**29)
+        limited = start(tmp_path / "run", *words, memory=2**29)
         assert limited.wait() == 1
         assert "out of memory with a single pair of" in limited.stderr().splitlines()[-1]
         assert not (tmp_path / "run").exists()

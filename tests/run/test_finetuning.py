@@ -20,7 +20,7 @@ from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import checkpoints, find_model
 from seq2seq.run.training import TrainingRun
 from seq2seq.score import bleu
-from tests.toy import reversing, script_validation, train, validation, weights
+from tests.toy import data_words, reversing, script_validation, train, validation, weights
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +42,14 @@ def own(
     folder = tmp_path_factory.mktemp("own")
     data = replace(
         toy.data,
-        train=reversing(folder, "own", [line.replace("a", "e") for line in sentences[20:]]),
-        valid=reversing(folder, "own_valid", sentences[:12]),
+        train=reversing(folder, "train", [line.replace("a", "e") for line in sentences[20:]]),
+        valid=reversing(folder, "valid", sentences[:12]),
     )
     return replace(toy, data=data, init_from=str(initial), cache=str(folder / "cache"))
 
 
 def assert_equal(one: Path, other: Path) -> None:
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=0)
 
 
 def lines(path: str | None) -> list[str]:
@@ -102,9 +100,8 @@ def test_a_run_that_stops_before_its_first_update_is_resumed_from_there(
             train(moved, tmp_path / "resumed")
     shutil.rmtree(str(moved.init_from))
     train(moved, tmp_path / "resumed", resume=True)
-    for whole, resumed in zip(
-        checkpoints(tmp_path / "whole"), checkpoints(tmp_path / "resumed"), strict=True
-    ):
+    folders = (checkpoints(tmp_path / name) for name in ("whole", "resumed"))
+    for whole, resumed in zip(*folders, strict=True):
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert (whole / name).read_bytes() == (resumed / name).read_bytes()
 
@@ -128,17 +125,9 @@ def command(own: Config, capfd: pytest.CaptureFixture[str]) -> Train:
     """Run `seq2seq train` on the own text; return the last line of standard error."""
 
     def run(*words: str, code: int) -> str:
-        data = [
-            f"data.{split}.{side}={getattr(getattr(own.data, split), side)}"
-            for split in ("train", "valid")
-            for side in ("source", "target")
-        ]
-        limits = [
-            "training.max_steps=1",
-            "training.source_tokens=200",
-            "training.target_tokens=200",
-        ]
-        words = ("data=files", *data, *limits, f"cache={own.cache}", *words)
+        tokens = ("training.source_tokens=200", "training.target_tokens=200")
+        data = data_words(Path(str(own.cache)).parent)
+        words = (*data, *tokens, "training.max_steps=1", f"cache={own.cache}", *words)
         capfd.readouterr()
         assert main(["train", "device=cpu", "precision=fp32", *words]) == code
         return capfd.readouterr().err.splitlines()[-1]

@@ -1,6 +1,5 @@
 """The core alone trains, validates and translates as the fast forms do."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
 from seq2seq.run.config import Config
 from seq2seq.run.folder import find_model
+from seq2seq.run.records import read_metrics
 from seq2seq.run.training import run_training
 from seq2seq.search import SearchConfig
 from seq2seq.translate import PlainTranslator
@@ -23,25 +23,19 @@ from tests.models import perturb
 from tests.toy import weights
 
 
-def records(run: Path) -> list[dict[str, float]]:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def test_plain_and_fast_forms_train_the_same_model(toy: Config, tmp_path: Path) -> None:
     exact = replace(toy, model=replace(toy.model, dropout=0.0))
     plain, fast, alone = tmp_path / "plain", tmp_path / "fast", tmp_path / "alone"
     start_training(replace(exact, forms="plain"), plain, "", Processes())
     start_training(exact, fast, "", Processes())
     run_training(exact, alone, "", Processes())
-    for ours, theirs in zip(records(plain), records(fast), strict=True):
+    records = (read_metrics(run / "metrics.jsonl") for run in (plain, fast))
+    for ours, theirs in zip(*records, strict=True):
         assert ours.keys() == theirs.keys()
         for name in {"train/loss", "train/gradient_norm", "valid/loss", "valid/bleu"} & ours.keys():
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
-    first = weights(find_model(plain))
-    for other in (fast, alone):
-        for name, value in weights(find_model(other)).items():
-            torch.testing.assert_close(value, first[name], rtol=1e-3, atol=1e-5)
+    ours, *others = (weights(find_model(run)) for run in (plain, fast, alone))
+    torch.testing.assert_close(others, [ours, ours], rtol=1e-3, atol=1e-5)
 
 
 def test_plain_and_fast_forms_translate_alike(

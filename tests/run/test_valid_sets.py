@@ -1,7 +1,6 @@
 """Several validation sets: each with its own metrics, and one of them selects the best model."""
 
-import json
-from collections.abc import Iterator
+import filecmp
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,10 @@ from seq2seq.cli.fidelity import compose_config
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
+from seq2seq.run.checkpoint import read_progress
 from seq2seq.run.config import Config
+from seq2seq.run.folder import checkpoints
+from seq2seq.run.records import read_metrics
 from seq2seq.run.training import TrainingRun
 from tests.toy import reversing, script_validation, train, validation
 
@@ -25,25 +27,8 @@ def several(toy: Config, sentences: list[str]) -> Config:
 
 
 def validations(folder: Path) -> list[dict[str, float]]:
-    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    records = read_metrics(folder / "metrics.jsonl")
     return [record for record in records if "valid/loss" in record]
-
-
-def scripted(monkeypatch: pytest.MonkeyPatch, *bleus: tuple[float, float]) -> None:
-    """Let validations have these BLEUs, on the main set and on `news`."""
-    scores: Iterator[tuple[float, float]] = iter(bleus)
-
-    def validate(run: TrainingRun, model: object) -> dict[str, float]:
-        main, news = next(scores)
-        return validation(main, news=news)
-
-    script_validation(monkeypatch, validate)
-
-
-def best_step(folder: Path) -> int:
-    newest = max((folder / "checkpoints").iterdir())
-    progress = json.loads((newest / "validated.json").read_text())["progress"]
-    return int(progress["best_step"])
 
 
 def test_each_set_has_the_metrics_that_it_has_as_the_main_set(
@@ -63,20 +48,22 @@ def test_each_set_has_the_metrics_that_it_has_as_the_main_set(
         mean = (of_main["valid/bleu"] + of_news["valid/bleu"]) / 2
         assert record["valid/mean/bleu"] == pytest.approx(mean)
     models = [tmp_path / name / "best" / "model.safetensors" for name in ("both", "plain")]
-    assert models[0].read_bytes() == models[1].read_bytes()
+    assert filecmp.cmp(*models, shallow=False)
 
 
 @pytest.mark.parametrize(("select", "best"), [("valid", 2), ("news", 3), ("mean", 4)])
 def test_the_chosen_set_selects_the_best_model(
     several: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: str, best: int
 ) -> None:
-    mean_of_checkpoints = (0.0, 0.0)
-    scripted(monkeypatch, (1, 1), (9, 0), (0, 9), (6, 6), mean_of_checkpoints)
+    """The last validation is that of the mean of the checkpoints."""
+    of_both_sets = ((1, 1), (9, 0), (0, 9), (6, 6), (0, 0))
+    metrics = iter([validation(main, news=news) for main, news in of_both_sets])
+    script_validation(monkeypatch, lambda run, model: next(metrics))
     train(several, tmp_path, select=select)
-    assert best_step(tmp_path) == best
-    weights = [tmp_path / name for name in ("best", f"checkpoints/step_{best:08d}")]
-    first, second = ((folder / "model.safetensors").read_bytes() for folder in weights)
-    assert first == second
+    *_, newest = folders = checkpoints(tmp_path)
+    assert read_progress(newest)["progress"]["best_step"] == best
+    weights = [folder / "model.safetensors" for folder in (tmp_path / "best", folders[best - 1])]
+    assert filecmp.cmp(*weights, shallow=False)
 
 
 def test_a_set_can_be_added_to_a_training_that_is_resumed(

@@ -32,12 +32,8 @@ from tests.conftest import MakeTrained
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
-def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    ours, theirs = one.state_dict(), other.state_dict()
-    return ours.keys() == theirs.keys() and all(
-        torch.equal(ours[name], theirs[name]) and ours[name].dtype == theirs[name].dtype
-        for name in ours
-    )
+def assert_equal(one: Transformer, other: Transformer) -> None:
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,7 @@ def test_a_model_comes_back_to_the_bit(
     trained = make_trained(**choices)
     save_model(tmp_path / "model", trained)
     loaded = load_model(tmp_path / "model")
-    assert equal(loaded.model, trained.model)
+    assert_equal(loaded.model, trained.model)
     assert loaded.model.config == trained.model.config
     assert (loaded.source_language, loaded.target_language) == ("en", "de")
     assert loaded.tokenizer.model_bytes == trained.tokenizer.model_bytes
@@ -89,12 +85,9 @@ def test_a_checkpoint_restores_weights_moments_and_progress(
     other_adam = make_adam(other)
     restore_checkpoint(folder, other, other_adam)
     assert read_progress(folder) == progress
-    assert equal(other, trained.model)
-    states = adam.state_dict()["state"], other_adam.state_dict()["state"]
-    assert states[0].keys() == states[1].keys()
-    for index, moments in states[0].items():
-        assert moments.keys() == states[1][index].keys() == {"step", "exp_avg", "exp_avg_sq"}
-        assert all(torch.equal(value, states[1][index][n]) for n, value in moments.items())
+    assert_equal(other, trained.model)
+    states = (each.state_dict()["state"] for each in (other_adam, adam))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.model", "optimizer.safetensors"])
@@ -242,19 +235,16 @@ def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
     found = load_model(folder)
     assert replaced == [CONFIG]
     assert found.model.config == after.model.config
-    assert equal(found.model, after.model)
+    assert_equal(found.model, after.model)
 
 
 def test_the_average_is_the_mean_of_each_weight(run: Path) -> None:
     folders = checkpoints(run)
     states = [load_model(folder).model.state_dict() for folder in folders]
+    exact = {name: (sum(s[name].double() for s in states) / 3).float() for name in states[0]}
     mean = average(folders).model.state_dict()
-    assert mean.keys() == states[0].keys()
-    for name, value in mean.items():
-        exact = sum(state[name].double() for state in states) / 3
-        assert value.dtype == torch.float32
-        assert torch.equal(value, exact.float()), name
-    assert equal(average(folders[:1]).model, load_model(folders[0]).model)
+    torch.testing.assert_close(mean, exact, rtol=0, atol=0)
+    assert_equal(average(folders[:1]).model, load_model(folders[0]).model)
 
 
 def test_only_checkpoints_of_one_model_are_averaged(

@@ -1,8 +1,46 @@
-"""What a trainer records, kept."""
+"""A tiny trainer, and what it records, kept."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import torch
+
+from seq2seq.batches import Batching
+from seq2seq.device import Compute
+from seq2seq.fast.training import FastForms
+from seq2seq.machine.processes import StopSignals
+from seq2seq.model_folder import new_transformer
+from seq2seq.sizes import TransformerConfig
 from seq2seq.trainer import Progress, Recorder, Trainer
+from seq2seq.update import TrainingConfig
+
+V = 60
+
+
+def make_trainer(
+    batching: Batching,
+    *,
+    seed: int = 1,
+    double: bool = False,
+    dropout: float = 0.0,
+    parts: dict[str, Any] | None = None,
+    **choices: Any,
+) -> Trainer:
+    """Make a trainer with other parts, and other options of the training, than the usual ones."""
+    torch.manual_seed(seed)
+    sizes = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=dropout)
+    model = new_transformer(sizes, V)
+    usual = {"compute": Compute(), "forms": FastForms(), "signals": StopSignals(second_ends=True)}
+    # A step is `micro_batches` batches: the token counts are there to make that number.
+    tokens = {"source_tokens": 1, "target_tokens": 1, "micro_batch_tokens": 1}
+    limits = {"warmup_steps": 10, "max_steps": 20, "log_steps": 1, "checkpoint_minutes": None}
+    return Trainer(
+        model.double() if double else model,
+        batching,
+        TrainingConfig(**(tokens | limits | choices)),
+        seed=5,
+        **(usual | (parts or {})),
+    )
 
 
 class Records(Recorder):
@@ -10,14 +48,12 @@ class Records(Recorder):
 
     def __init__(self) -> None:
         self.all: list[tuple[int, dict[str, float]]] = []
+        self.saves: list[int] = []
 
-    def record_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+    def record_metrics(self, progress: Progress, metrics: Mapping[str, float], **_: bool) -> None:
         self.all.append((progress.step, dict(metrics)))
 
-    def record_validation(
-        self, progress: Progress, metrics: Mapping[str, float], *, is_best: bool
-    ) -> None:
-        self.all.append((progress.step, dict(metrics)))
+    record_validation = record_metrics
 
     def of(self, name: str) -> list[float]:
         return [metrics[name] for _, metrics in self.all if name in metrics]
@@ -30,11 +66,16 @@ def train(
     save_validation: Callable[[bool], None] = lambda is_best: None,
 ) -> Records:
     records = Records()
+
+    def note_and_save() -> None:
+        records.saves.append(trainer.progress.step)
+        save()
+
     trainer.train(
         records,
         validate=validate,
         summarize=lambda shares: shares[0],
-        save=save,
+        save=note_and_save,
         save_validation=save_validation,
     )
     return records

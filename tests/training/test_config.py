@@ -77,6 +77,9 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
         check_budget(config, batching.statistics(batching.epoch(0)))
 
 
+NEVER = {"checkpoint_steps": None, "checkpoint_minutes": None}
+
+
 @pytest.mark.parametrize(
     ("choices", "complaint"),
     [
@@ -84,12 +87,7 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
         (
-            {
-                "max_steps": None,
-                "patience": 3,
-                "checkpoint_steps": None,
-                "checkpoint_minutes": None,
-            },
+            {"patience": 3, "max_steps": None, **NEVER},
             "patience counts validations, and there are none",
         ),
         ({"keep_checkpoints": 4}, "a mean of 5 checkpoints: .*=4$"),

@@ -1,30 +1,23 @@
 """Several processes against one: real ones, started by torchrun, on the same batches."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
+from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from seq2seq.machine.processes import Processes
 from tests.toy import encoded_corpus
 from tests.training import rank
 
-SCRIPT = Path(__file__).with_name("rank.py")
-
 
 class Job(NamedTuple):
-    """A run by several processes, and the same by one."""
+    """What each of several processes has recorded, and one that is alone."""
 
-    processes: int
-    recorded: list[dict[str, Any]]
-    weights: list[dict[str, torch.Tensor]]
+    ranks: list[dict[str, Any]]
     alone: dict[str, Any]
-    weights_alone: dict[str, torch.Tensor]
 
 
 # Processes, micro-batches asked for and made (4 is no multiple of 3), most tokens at once.
@@ -38,59 +31,39 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     corpus = folder / "train.ids"
     encoded_corpus(corpus, 60, 40)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    words = [str(SCRIPT), str(corpus), str(folder), str(asked), str(most)]
+    words = [rank.__file__, str(corpus), str(folder), str(asked), str(most)]
     done = subprocess.run(
         [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    trainer = rank.make_trainer(corpus, micro_batches, Processes(), most)
-    alone = rank.run(trainer)
-    ranks = range(processes)
-    return Job(
-        processes,
-        [json.loads((folder / f"{number}.json").read_text()) for number in ranks],
-        [load_file(folder / f"{number}.safetensors") for number in ranks],
-        alone,
-        trainer.model.state_dict(),
-    )
+    ranks = [torch.load(folder / f"{n}.pt", weights_only=False) for n in range(processes)]
+    return Job(ranks, rank.train(corpus, micro_batches, Processes(), most))
 
 
 def test_several_processes_train_as_one_does(job: Job) -> None:
     """After 20 steps with dropout, in float64: only the order of the sums differs."""
-    for recorded, weights in zip(job.recorded, job.weights, strict=True):
+    for recorded in job.ranks:
         assert recorded["losses"] == pytest.approx(job.alone["losses"], abs=1e-9)
         assert recorded["tokens"] == job.alone["tokens"]
-        for name, value in job.weights_alone.items():
-            torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-7)
+        torch.testing.assert_close(recorded["weights"], job.alone["weights"], rtol=0, atol=1e-7)
+        torch.testing.assert_close(recorded["weights"], job.ranks[0]["weights"], rtol=0, atol=0)
 
 
-def test_all_processes_hold_the_same_weights_to_the_bit(job: Job) -> None:
-    for weights in job.weights[1:]:
-        assert all(torch.equal(job.weights[0][name], value) for name, value in weights.items())
-
-
-def test_one_process_of_a_machine_orders_the_epochs(job: Job) -> None:
-    first, *others = (recorded["ordered"] for recorded in job.recorded)
-    assert first > 2
-    assert others == [0] * (job.processes - 1)
-
-
-def test_gradients_are_exchanged_once_a_step(job: Job) -> None:
-    steps = len(job.alone["losses"])
-    assert [recorded["all_reduces"] for recorded in job.recorded] == [steps] * job.processes
-
-
-def test_all_processes_validate_and_the_main_one_saves(job: Job) -> None:
-    calls = [(recorded["validate"], recorded["save"]) for recorded in job.recorded]
-    assert calls == [(3, 3)] + [(3, 0)] * (job.processes - 1)
-    assert (job.alone["validate"], job.alone["save"]) == (3, 3)
+def test_work_is_shared_out(job: Job) -> None:
+    """One process orders epochs and saves, all validate, and exchange gradients once a step."""
+    main, *others = (recorded["calls"] for recorded in job.ranks)
+    assert job.alone["calls"] == {"order": main["order"], "validate": 3, "save": 3}
+    assert main["order"] > 2
+    assert main == job.alone["calls"] | Counter(sum=rank.STEPS)
+    assert others == [{"validate": 3, "sum": rank.STEPS}] * len(others)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_no_thread_outlives_the_process_group(job: Job) -> None:
     """One that still held a tensor when the interpreter ended would abort a finished training."""
-    for recorded in job.recorded:
-        assert recorded["threads_after"] < recorded["threads_before"]
+    for recorded in job.ranks:
+        before, after = recorded["threads"]
+        assert after < before
 
 
 class Three(Processes):

@@ -1,15 +1,19 @@
-"""The loss against its definition."""
+"""The loss, of all logits and in chunks, against PyTorch's own, in values and gradients."""
 
-import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from seq2seq.fast.training import projected_loss
 from seq2seq.loss import label_smoothed_loss
 
-PADDING, V = 0, 7
-TARGETS = torch.tensor([[3, 1, 6, 2], [5, 5, 3, PADDING], [3, PADDING, PADDING, PADDING]])
+PADDING, V, D = 0, 7, 6
+TARGETS = torch.tensor([3, 1, 6, 2, 5, 5, 3, PADDING, 3, PADDING, PADDING])
+LossOf = Callable[..., tuple[Tensor, Tensor]]
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -17,24 +21,59 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
-def definition(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[float, float]:
-    """The cross-entropy with the smoothed distribution, and with the reference alone."""
-    smoothed = cross_entropy = 0.0
-    for row, target in zip(logits.flatten(0, -2).tolist(), targets.flatten().tolist(), strict=True):
-        if target == PADDING:
-            continue
-        total = math.log(math.fsum(math.exp(x) for x in row))
-        distribution = [smoothing / (V - 1)] * V
-        distribution[target] = 1 - smoothing
-        assert math.fsum(distribution) == pytest.approx(1, abs=1e-15)
-        smoothed -= math.fsum(q * (x - total) for q, x in zip(distribution, row, strict=True))
-        cross_entropy -= row[target] - total
-    return smoothed, cross_entropy
+def plain_loss(
+    states: Tensor, weight: Tensor, targets: Tensor, *, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    return label_smoothed_loss(states @ weight.T, targets, smoothing=smoothing, padding_id=PADDING)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.2, 0.9])
-def test_the_loss_is_its_definition(smoothing: float) -> None:
-    logits = 2 * random(3, 4, V)
-    loss = label_smoothed_loss(logits, TARGETS, smoothing=smoothing, padding_id=PADDING)
-    expected = definition(logits, TARGETS, smoothing)
-    assert (loss.smoothed.item(), loss.cross_entropy.item()) == pytest.approx(expected, abs=1e-12)
+def pytorchs_loss(
+    states: Tensor, weight: Tensor, targets: Tensor, *, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """It shares the smoothing out among all tokens, the reference included."""
+    loss = partial(F.cross_entropy, states @ weight.T, targets, ignore_index=0, reduction="sum")
+    return loss(label_smoothing=smoothing * V / (V - 1)), loss()
+
+
+def value_and_gradients(
+    loss_of: LossOf, states: Tensor, weight: Tensor, smoothing: float
+) -> list[Tensor]:
+    states, weight = states.clone().requires_grad_(), weight.clone().requires_grad_()
+    smoothed, cross_entropy = loss_of(states, weight, TARGETS, smoothing=smoothing)
+    (smoothed / 7).backward()
+    return [smoothed.detach(), cross_entropy.detach(), states.grad, weight.grad]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.2, 0.8])
+@pytest.mark.parametrize("rows", [None, 1, 5, 100])
+def test_the_loss_is_its_definition(smoothing: float, rows: int | None) -> None:
+    arguments = 2 * random(len(TARGETS), D), random(V, D, seed=1), smoothing
+    loss_of = partial(projected_loss, chunk_elements=rows * V) if rows else plain_loss
+    found = value_and_gradients(loss_of, *arguments)
+    expected = value_and_gradients(pytorchs_loss, *arguments)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_low_precision_comes_close() -> None:
+    states, weight = random(len(TARGETS), D).float(), random(V, D, seed=1).float()
+    exact = value_and_gradients(projected_loss, states, weight, 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = value_and_gradients(projected_loss, states, weight, 0.1)
+    for one, other in zip(low, exact, strict=True):
+        assert one.dtype == other.dtype == torch.float32
+        assert 0 < (one - other).norm() < 0.03 * other.norm()
+
+
+def test_the_gradient_of_the_weight_is_summed_in_float32_under_autocast() -> None:
+    # Of many chunks, in bfloat16 each further addition would round: the sum would stand still.
+    states, weight = torch.ones(2000, D) / 8, random(V, D, seed=1).float().requires_grad_()
+    targets = torch.full((2000,), 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        smoothed, _ = projected_loss(states, weight, targets, smoothing=0.1, chunk_elements=V)
+    smoothed.backward()
+    found, weight.grad = weight.grad.clone(), None
+    plain_loss(states, weight, targets, smoothing=0.1)[0].backward()
+    assert weight.grad.dtype == torch.float32
+    torch.testing.assert_close(found, weight.grad, rtol=0.01, atol=0.01)
+    # Nor is the sum itself rounded on its way to the weight.
+    assert (found.bfloat16() != found).float().mean() > 0.9

@@ -2,17 +2,15 @@
 
 import io
 import json
-import logging
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from seq2seq.run.records import Display, FileRecorder, draw_learning_curve
+from seq2seq.run.records import FileRecorder, draw_learning_curve
 from seq2seq.trainer import Progress
 from seq2seq.update import StepMetrics, TrainingConfig
 
@@ -25,27 +23,16 @@ METRICS = {
 VALIDATION = {"valid/loss": 3.0, "valid/perplexity": math.exp(3.0), "valid/bleu": 1.5}
 
 
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    """What is warned about."""
-    found: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("seq2seq").addHandler(handler)
-    yield found
-    logging.getLogger("seq2seq").removeHandler(handler)
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    display = Display()
+    display = FileRecorder(tmp_path)
     display.open(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
     display.show_progress(Progress(step=26, seconds=202.5))
     assert display.bar.n == pytest.approx(0.75)
@@ -66,7 +53,7 @@ def steps(path: Path) -> list[int]:
 
 
 def test_records_of_steps_that_are_made_again_are_dropped(
-    tmp_path: Path, warnings: list[str]
+    tmp_path: Path, warned: list[str]
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "a": 1.0}) + "\n" for step in range(1, 6)))
@@ -74,7 +61,7 @@ def test_records_of_steps_that_are_made_again_are_dropped(
     recorder.record_validation(Progress(step=4), VALIDATION, is_best=True)
     recorder.close()
     assert steps(path) == [1, 2, 3, 4]
-    assert not warnings
+    assert not warned
     assert matplotlib.image.imread(tmp_path / "learning_curve.png").ndim == 3
 
 
@@ -83,17 +70,17 @@ def test_records_of_steps_that_are_made_again_are_dropped(
     ['{"a": 1}', "7", '{"step": 1, "a": "b"}', '{"step": 1', "\x00"],
 )
 def test_lines_that_are_not_records_are_skipped_with_a_warning(
-    tmp_path: Path, warnings: list[str], line: str
+    tmp_path: Path, warned: list[str], line: str
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"step": 1, "a": 2.5}}\n{line}\n{{"step": 2, "a": 1.5}}\n')
     recording(tmp_path, Progress(step=3)).close()
     assert steps(path) == [1, 2]
-    assert warnings == [f"{path}: 1 lines are not records and are skipped"]
+    assert warned == [f"{path}: 1 lines are not records and are skipped"]
 
 
 def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
-    tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warned: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recording(tmp_path, Progress())
     monkeypatch.setenv("PATH", "")  # no LaTeX in it
@@ -101,9 +88,9 @@ def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
         for step in (1, 2):
             recorder.record_validation(Progress(step=step), VALIDATION, is_best=True)
     recorder.close()
-    assert len(warnings) == 1
-    assert "learning_curve.png: not written: " in warnings[0]
-    assert "\n" not in warnings[0]
+    (warning,) = warned
+    assert "learning_curve.png: not written: " in warning
+    assert "\n" not in warning
     assert steps(tmp_path / "metrics.jsonl") == [1, 2]
 
 
@@ -143,7 +130,7 @@ def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_ag
 
 
 def test_tensorboard_that_can_t_be_written_ends_no_training(
-    tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warned: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recording(tmp_path, Progress())
 
@@ -154,6 +141,6 @@ def test_tensorboard_that_can_t_be_written_ends_no_training(
     for step in (1, 2):
         recorder.record_metrics(Progress(step=step), METRICS)
     recorder.close()
-    assert [warning.partition(": not written")[0] for warning in warnings] == [
+    assert [warning.partition(": not written")[0] for warning in warned] == [
         str(tmp_path / "tensorboard")
     ]

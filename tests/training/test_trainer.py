@@ -1,5 +1,6 @@
 """The trainer against a plain loop, against itself divided otherwise, and what ends it."""
 
+import copy
 import math
 import os
 import signal
@@ -15,12 +16,10 @@ import torch
 from torch.nn import functional as F
 
 from seq2seq.batches import Batching, EncodedCorpus, Rows
-from seq2seq.device import Compute
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.training import FastForms
 from seq2seq.loss import Loss
-from seq2seq.machine.processes import StopSignals
-from seq2seq.model_folder import TrainedModel, new_transformer
+from seq2seq.model_folder import TrainedModel
 from seq2seq.run.checkpoint import (
     RunState,
     progress_file,
@@ -30,20 +29,16 @@ from seq2seq.run.checkpoint import (
     save_validation,
 )
 from seq2seq.run.training import fit_memory
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
-from seq2seq.update import Forms, TrainingConfig
+from seq2seq.update import Forms
 from tests.toy import encoded_corpus
-from tests.training.records import train
-
-V = 60
-PAIRS = 40
+from tests.training.records import V, make_trainer, train
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
-    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.ids", V, PAIRS)
+    return encoded_corpus(tmp_path_factory.mktemp("corpus") / "train.ids", V, 40)
 
 
 class Equal(Batching):
@@ -58,35 +53,6 @@ class Equal(Batching):
         return list(order.reshape(-1, self.pairs))
 
 
-def make_trainer(
-    batching: Batching,
-    *,
-    dropout: float = 0.0,
-    seed: int = 1,
-    double: bool = False,
-    clock: Callable[[], float] = time.perf_counter,
-    forms: Forms | None = None,
-    **choices: Any,
-) -> Trainer:
-    torch.manual_seed(seed)
-    model = new_transformer(
-        TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=dropout), V
-    )
-    # A step is `micro_batches` batches: the token counts are there to make that number.
-    tokens = {"source_tokens": 1, "target_tokens": 1, "micro_batch_tokens": 1}
-    defaults = {"warmup_steps": 10, "max_steps": 20, "log_steps": 1, "checkpoint_minutes": None}
-    return Trainer(
-        model.double() if double else model,
-        batching,
-        TrainingConfig(**(tokens | defaults | choices)),
-        compute=Compute(),
-        seed=5,
-        forms=forms or FastForms(),
-        signals=StopSignals(second_ends=True),
-        clock=clock,
-    )
-
-
 def after_each_batch(trainer: Trainer, act: Callable[[Loss], Loss | None]) -> None:
     """Call a function with each batch's loss, which it may replace."""
     loss_of = trainer.forms.loss
@@ -98,18 +64,10 @@ def after_each_batch(trainer: Trainer, act: Callable[[Loss], Loss | None]) -> No
     trainer.forms.loss = loss
 
 
-def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-
 def assert_equal_to_the_bit(one: Trainer, other: Trainer) -> None:
-    for name, value in one.model.state_dict().items():
-        assert torch.equal(value, other.model.state_dict()[name]), name
-    states = one.optimizer.state_dict()["state"], other.optimizer.state_dict()["state"]
-    assert states[0].keys() == states[1].keys()
-    for index, moments in states[0].items():
-        for name, value in moments.items():
-            assert torch.equal(value, states[1][index][name]), (index, name)
+    for part in ("model", "optimizer"):
+        found, expected = (getattr(trainer, part).state_dict() for trainer in (one, other))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def padded(rows: list[list[int]]) -> torch.Tensor:
@@ -121,7 +79,8 @@ def padded(rows: list[list[int]]) -> torch.Tensor:
 def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus, forms: type[Forms]) -> None:
     """Over three epochs: smoothing, normalization, learning rate, Adam and the shifted targets."""
     batching = Batching(corpus, source_tokens=40, target_tokens=46, seed=3)
-    trainer = make_trainer(batching, double=True, forms=forms())
+    scale = {"learning_rate_scale": 2.5}
+    trainer = make_trainer(batching, double=True, parts={"forms": forms()}, **scale)
     model = make_trainer(batching, double=True).model
     adam = torch.optim.Adam(
         model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=False, foreach=False
@@ -144,15 +103,14 @@ def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus, forms: type
         losses.append(loss.item())
         adam.zero_grad()
         loss.backward()
-        adam.param_groups[0]["lr"] = 16**-0.5 * min(step**-0.5, step * 10**-1.5)
+        adam.param_groups[0]["lr"] = 2.5 * 16**-0.5 * min(step**-0.5, step * 10**-1.5)
         adam.step()
     records = train(trainer)
     assert records.of("train/loss") == pytest.approx(losses, abs=1e-9)
     assert records.of("train/perplexity") == pytest.approx(perplexities, rel=1e-9)
     lengths = [corpus.lengths(indices)[1].sum() for indices in batches]
     assert records.of("train/target_tokens") == lengths
-    for one, other in zip(trainer.model.parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
+    torch.testing.assert_close(trainer.model.state_dict(), model.state_dict(), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("forms", [Forms, FastForms])
@@ -167,14 +125,14 @@ def test_a_divided_step_is_the_same_step(
         double=True,
         max_steps=5,
         source_tokens=micro_batches,
-        forms=forms(),
+        parts={"forms": forms()},
     )
     divided.updater.most_tokens = most, most
     assert (whole.micro_batches, divided.micro_batches) == (1, micro_batches)
     losses = [train(trainer).of("train/loss") for trainer in (whole, divided)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
-    for one, other in zip(whole.model.parameters(), divided.model.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+    states = (trainer.model.state_dict() for trainer in (whole, divided))
+    torch.testing.assert_close(*states, rtol=0, atol=1e-9)
 
 
 STEPS = 12  # of five batches an epoch: the third epoch is under way
@@ -214,12 +172,13 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     second.progress = now.restored(progress_file(saved[0]), read_progress(saved[0]), {}).progress
     assert second.progress.step == step
     torch.manual_seed(step)
-    saves: list[int] = []
-    records = train(second, save=lambda: saves.append(second.progress.step))
+    records = train(second)
     assert [at for at, metrics in records.all if "train/loss" in metrics] == list(
         range(step + 1, STEPS + 1)
     )
-    assert saves == [STEPS]
+    assert records.saves == [STEPS]
+    places = [(each.progress.epoch, each.progress.batch) for each in (second, uninterrupted)]
+    assert places == [(2, 2)] * 2
     assert_equal_to_the_bit(second, uninterrupted)
 
 
@@ -259,12 +218,12 @@ def test_dropout_rises_to_its_rates(corpus: EncodedCorpus) -> None:
 
 def test_a_gradient_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus) -> None:
     trainer = make_trainer(Equal(corpus, 8))
-    before = weights_of(trainer)
+    before = copy.deepcopy(trainer.model.state_dict())
     weight = trainer.model.encoder.layers[0].feed_forward.inner.weight  # shared with the twin
     weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(UserError, match=r"step 1: .*not finite"):
         train(trainer)
-    assert all(torch.equal(before[n], v) for n, v in trainer.model.state_dict().items())
+    torch.testing.assert_close(trainer.model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_steps_end_it_with_a_save_and_a_validation(corpus: EncodedCorpus) -> None:
@@ -314,30 +273,24 @@ def test_patience_ends_it_after_the_best_validation(
     assert "2 validations without a better one" in trainer.progress.ended
 
 
-def make_slow_trainer(corpus: EncodedCorpus, now: list[float], **choices: Any) -> Trainer:
-    """Each update takes a minute."""
-    trainer = make_trainer(Equal(corpus, 8), clock=lambda: now[0], **choices)
-
-    def spend_a_minute(*_: object) -> None:
-        now[0] += 60
-
-    after_each_batch(trainer, spend_a_minute)
-    return trainer
-
-
 def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
-    now, limits = [0.0], {"max_steps": None, "max_minutes": 10.0, "checkpoint_minutes": 4.0}
-    trainer = make_slow_trainer(corpus, now, **limits)
+    """Each update takes a minute; the minutes of earlier starts count."""
+    now, limits = [0.0], {"max_steps": None, "max_minutes": 24.0, "checkpoint_minutes": 4.0}
+    trainer = make_trainer(Equal(corpus, 8), parts={"clock": lambda: now[0]}, **limits)
+    trainer.progress = Progress(seconds=14 * 60.0, validated_seconds=12 * 60.0)
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
 
     def validate() -> dict[str, float]:
-        now[0] += 30
+        spend(30)
         return {"valid/bleu": 0.0}
 
-    saves: list[int] = []
-    train(trainer, validate, lambda: saves.append(trainer.progress.step))
-    assert saves == [4, 8, 9]  # after 4.5, 9 and 10 minutes; the last takes half a minute more
-    assert trainer.progress.seconds == 10 * 60 + 30
-    assert trainer.progress.ended == "10.5 of 10 minutes are over"
+    after_each_batch(trainer, lambda loss: spend(60))
+    records = train(trainer, validate)
+    assert records.saves == [2, 6, 9]  # after 16, 20.5 and 24 minutes, validations not counted
+    assert trainer.progress.seconds == 24.5 * 60
+    assert trainer.progress.ended == "24.5 of 24 minutes are over"
 
 
 def send(number: int) -> None:
@@ -345,19 +298,9 @@ def send(number: int) -> None:
     time.sleep(0.05)  # another thread may have been given it
 
 
-def test_the_time_since_the_last_validation_counts_over_several_starts(
-    corpus: EncodedCorpus,
-) -> None:
-    trainer = make_slow_trainer(corpus, [0.0], max_steps=7, checkpoint_minutes=10.0)
-    trainer.progress = Progress(seconds=14 * 60.0, validated_seconds=8 * 60.0)
-    saves: list[int] = []
-    train(trainer, save=lambda: saves.append(trainer.progress.step))
-    assert saves == [4, 7]
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
-    trainer = make_trainer(Equal(corpus, 8), max_steps=20)
+    trainer = make_trainer(Equal(corpus, 8))
 
     def interrupt(*_: object) -> None:
         if trainer.progress.step == 3:
@@ -366,9 +309,7 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
     after_each_batch(trainer, interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
     before = signal.getsignal(number)
-    saves: list[int] = []
-    train(trainer, save=lambda: saves.append(trainer.progress.step))
-    assert saves == [4]
+    assert train(trainer).saves == [4]
     assert trainer.signal == number
     assert trainer.progress.ended == ""
     assert signal.getsignal(number) is before
@@ -388,7 +329,7 @@ def test_the_end_does_not_wait_for_an_epoch_that_is_being_encoded(
 
 @pytest.mark.parametrize("place", ["save", "validate", "save_validation"])
 def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, place: str) -> None:
-    trainer = make_trainer(Equal(corpus, 8), max_steps=20, checkpoint_steps=5)
+    trainer = make_trainer(Equal(corpus, 8), checkpoint_steps=5)
     calls: list[str] = []
 
     def call(name: str) -> None:
@@ -414,21 +355,18 @@ def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
 ) -> None:
     """A terminal that closes sends one, and so does its shell; nohup ignores them."""
     trainer = make_trainer(Equal(corpus, 8), max_steps=3)
-    saves: list[int] = []
 
     def save() -> None:
         send(signal.SIGHUP)
         send(signal.SIGHUP)
-        saves.append(trainer.progress.step)
 
     before = signal.getsignal(signal.SIGHUP)
     if ignored:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        train(trainer, save=save)
+        assert train(trainer, save=save).saves == [3]
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert saves == [3]
     assert trainer.signal == (None if ignored else signal.SIGHUP)
 
 
@@ -464,7 +402,7 @@ def test_batches_are_halved_until_the_largest_fits(
         trainer.forms.collate = limited
         fit_memory(trainer)
 
-    whole, limited, hopeless = (make_trainer(batching, forms=forms()) for _ in range(3))
+    whole, limited, hopeless = (make_trainer(batching, parts={"forms": forms()}) for _ in range(3))
     attempt(whole, 999)
     most = tried[0] // 3
     attempt(limited, most)
