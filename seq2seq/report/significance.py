@@ -20,6 +20,7 @@ two systems' lines at random (Riezler and Maxwell 2005)."""
 SAMPLES = 1000
 """Bootstrap samples of an interval."""
 _SEED = 12345  # sacreBLEU's
+_CHRF = CHRF()
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,6 @@ def bleu_interval(
     return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
 
 
-def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Compute the chrF2 of each line by itself."""
-    chrf, pairs = CHRF(), zip(hypotheses, references, strict=True)
-    return [chrf.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
+def line_chrf(hypothesis: str, reference: str) -> float:
+    """Compute the chrF2 of a line by itself."""
+    return _CHRF.sentence_score(hypothesis, [reference]).score
