@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -157,7 +159,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
     return {
         "run": name,
         "model": find_model(run).name,
-        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+        "parameters": sum(map(Tensor.numel, trained.model.parameters())),
         "search": {"beam_size": search.beam_size, "alpha": search.alpha},
         "ended": finished.get("ended", ""),
         "steps": progress.get("step", finished.get("step", 0)),
