@@ -6,9 +6,9 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.options import add_options
 from seq2seq.cli.text import file_name, print_json, read_leniently, report
 from seq2seq.cli.translation_options import (
-    add_models_option,
     add_search_options,
     load_translator,
     option,
@@ -32,49 +32,31 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq score`."""
     translations = parser.add_argument_group("translations")
-    system = translations.add_mutually_exclusive_group(required=True)
-    system.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
-    add_models_option(system, help="translate with this model instead; repeat it for an ensemble")
-    translations.add_argument(
-        "-s", "--source", metavar="FILE", help="text for the model to translate"
-    )
+    systems = {
+        "-i --input FILE": "translations; - is stdin",
+        "--model RUN ...": "translate with this model instead; repeat it for an ensemble",
+    }
+    add_options(translations.add_mutually_exclusive_group(required=True), systems)
+    add_options(translations, {"-s --source FILE": "text for the model to translate"})
     add_search_options(translations)
 
     references = parser.add_argument_group("references")
-    expected = references.add_mutually_exclusive_group(required=True)
-    expected.add_argument(
-        "-r",
-        "--reference",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="references; repeat it for several references per line",
-    )
-    expected.add_argument(
-        "-t", "--test-set", metavar="NAME", help="one of sacreBLEU's test sets, such as wmt14/full"
-    )
-    references.add_argument(
-        "-l", "--language-pair", metavar="PAIR", help="its language pair, such as en-de"
-    )
-    _add_metrics(parser)
+    expected = {
+        "-r --reference FILE ...": "references; repeat it for several references per line",
+        "-t --test-set NAME": "one of sacreBLEU's test sets, such as wmt14/full",
+    }
+    add_options(references.add_mutually_exclusive_group(required=True), expected)
+    add_options(references, {"-l --language-pair PAIR": "its language pair, such as en-de"})
 
-
-def _add_metrics(parser: argparse.ArgumentParser) -> None:
     metrics = parser.add_argument_group("metrics")
-    metrics.add_argument(
-        "--tokenize",
-        metavar="T",
-        help="BLEU's tokenizer (default: with --model, that of its validations; otherwise 13a)",
-    )
-    metrics.add_argument("--lowercase", action="store_true", help="ignore case")
-    metrics.add_argument(
-        "--paper", action="store_true", help="add the BLEU of the paper's tables, for raw text"
-    )
-    metrics.add_argument(
-        "--language",
-        metavar="CODE",
-        help="target language for --paper (default: from -l, otherwise de)",
-    )
+    scores = {
+        "--tokenize T": "BLEU's tokenizer (default: with --model, that of its validations;"
+        " otherwise 13a)",
+        "--lowercase": "ignore case",
+        "--paper": "add the BLEU of the paper's tables, for raw text",
+        "--language CODE": "target language for --paper (default: from -l, otherwise de)",
+    }
+    add_options(metrics, scores)
     metrics.add_argument(
         "--compare",
         nargs="+",
@@ -87,11 +69,12 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
         choices=("bootstrap", "randomization"),
         help="paired bootstrap resampling (default) or approximate randomization",
     )
-    metrics.add_argument(
-        "--samples", type=int, metavar="N", help="resamplings of the test (default 1000 or 10000)"
-    )
-    metrics.add_argument("--seed", type=int, help="of the test (default 12345)")
-    metrics.add_argument("--json", action="store_true", help="write one JSON object")
+    tests = {
+        "--samples N": "resamplings of the test (default 1000 or 10000)",
+        "--seed SEED": "of the test (default 12345)",
+        "--json": "write one JSON object",
+    }
+    add_options(metrics, tests, samples=int, seed=int)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.options import add_options
 from seq2seq.cli.text import print_json, read_parallel, report
 from seq2seq.cli.translation_options import (
     add_control_options,
@@ -53,26 +54,17 @@ class Trial:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq tune`."""
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
-    parser.add_argument(
-        "-s", "--source", metavar="FILE", help="text to use instead of the run's validation set"
-    )
-    parser.add_argument("-r", "--reference", metavar="FILE", help="its references")
-    parser.add_argument(
-        "--beams",
-        type=partial(_values, int, "integers, such as 2,4,8"),
-        metavar="N,N,...",
-        help="beam sizes (default 1,2,4,8)",
-    )
-    parser.add_argument(
-        "--alphas",
-        type=partial(_values, float, "numbers, such as 0.6,0.8,1"),
-        metavar="A,A,...",
-        help="exponents of the length penalty (default 0,0.2,... to 1)",
-    )
-    parser.add_argument(
-        "--tokenize", metavar="T", help="BLEU's tokenizer (default: as in the run's validations)"
-    )
+    add_options(parser, {"--model RUN": "run or model folder"}, required=True)
+    options = {
+        "-s --source FILE": "text to use instead of the run's validation set",
+        "-r --reference FILE": "its references",
+        "--beams N,N,...": "beam sizes (default 1,2,4,8)",
+        "--alphas A,A,...": "exponents of the length penalty (default 0,0.2,... to 1)",
+        "--tokenize T": "BLEU's tokenizer (default: as in the run's validations)",
+    }
+    beams = partial(_values, int, "integers, such as 2,4,8")
+    alphas = partial(_values, float, "numbers, such as 0.6,0.8,1")
+    add_options(parser, options, beams=beams, alphas=alphas)
     parser.add_argument(
         "--select-by",
         choices=("bleu", "chrf"),
