@@ -50,10 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     scores = load_translator(arguments).log_probabilities(sources, targets)
     total = TargetScore.total(scores)
     if arguments.json:
-        result = _as_dict(total)
-        if arguments.per_line:
-            result["lines"] = [_as_dict(score) for score in scores]
-        print_json(result)
+        lines = {"lines": list(map(_as_dict, scores))} if arguments.per_line else {}
+        print_json(_as_dict(total) | lines)
         return 0
     if arguments.per_line:
         for score in scores:

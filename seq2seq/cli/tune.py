@@ -119,8 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
             written = str(folder)
     finally:  # the search has taken long
         if arguments.json:
-            tried = [asdict(trial) for trial in trials]
-            print_json({"trials": tried, "best": asdict(best), "written": written})
+            print_json(
+                {"trials": list(map(asdict, trials)), "best": asdict(best), "written": written}
+            )
         else:
             _print(trials, best, len(text.sources), written)
     if written and not arguments.json and RunFolder(Path(arguments.model)).page.exists():
@@ -171,10 +172,8 @@ def _try_alphas(
     translations = Translator(model, replace(options, search=search)).translate(text.sources)
     for number, alpha in enumerate(alphas):
         # A line without words has one candidate, an empty line none.
-        outputs = [
-            (t.candidates[number:] or t.candidates)[0].text if t.candidates else ""
-            for t in translations
-        ]
+        of_alpha = (t.candidates[number:] or t.candidates for t in translations)
+        outputs = [candidates[0].text if candidates else "" for candidates in of_alpha]
         results = [metric.corpus_score(outputs, [text.references]) for metric in metrics]
         best, ratio = results[-1], results[0].ratio
         mark = signature(metrics[-1].get_signature(), scoring)
@@ -216,14 +215,14 @@ def _print(trials: Sequence[Trial], best: Trial, lines: int, written: str | None
         f"{lines:,} lines, {best.metric} {best.signature}\n"
         f"{best.metric} and length ratio by alpha and beam:"
     )
-    beam_sizes = dict.fromkeys(t.beam_size for t in trials)
-    print("alpha" + "".join(f"{f'beam {size}':>16}" for size in beam_sizes))
-    for alpha in dict.fromkeys(t.alpha for t in trials):
-        row = f"{alpha:<5g}"
-        for trial in (t for t in trials if t.alpha == alpha):
-            mark = "*" if trial == best else " "
-            row += f"{f'{trial.value:.2f} ({trial.length_ratio:.3f}){mark}':>16}"
-        print(row)
+    header, rows = "alpha", dict[float, str]()
+    for trial in trials:
+        if trial.alpha == trials[0].alpha:
+            header += f"{f'beam {trial.beam_size}':>16}"
+        mark = "*" if trial == best else " "
+        cell = f"{f'{trial.value:.2f} ({trial.length_ratio:.3f}){mark}':>16}"
+        rows[trial.alpha] = rows.get(trial.alpha, f"{trial.alpha:<5g}") + cell
+    print(header, *rows.values(), sep="\n")
     print(f"best: beam {best.beam_size}, alpha {best.alpha:g}, {best.value:.2f} {best.metric}")
     print("nothing written" if written is None else f"written: {written}")
 
