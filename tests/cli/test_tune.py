@@ -1,8 +1,8 @@
 """`seq2seq tune`: its table against `score`, and what it leaves in the model folder."""
 
-import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TunedSearch, load_model, read_search, save_model, save_search
 from seq2seq.run.folder import find_model
 from tests.models import perturb
+from tests.report.conftest import copy_run
 from tests.toy import toy_config
 
 
@@ -47,7 +48,7 @@ def text(run: Path, trained: Path) -> list[str | Path]:
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_the_table_has_the_scores_of_score(
-    metric: str, run: Path, text: list[str | Path], seq2seq: Callable
+    metric: str, run: Path, text: list[str | Path], seq2seq: Callable, seq2seq_json: Callable
 ) -> None:
     before = manifest_sum(find_model(run))
     # The references are the outputs of one search, so that this search is the best.
@@ -57,16 +58,12 @@ def test_the_table_has_the_scores_of_score(
     seq2seq("translate", "--model", run, "-i", sources, *search, "-o", references)
     text = ["-s", sources, "-r", references, "--tokenize", "char"]
     words = ["--beams", "1,3", "--alphas", "0,0.6,3", "--dry-run"]
-    result = seq2seq("tune", "--model", run, *text, *words, "--select-by", metric, "--json")
-    assert result.code == 0, result.err
-    tuned = json.loads(result.out)
-    assert [(t["beam_size"], t["alpha"]) for t in tuned["trials"]] == [
-        (beam, alpha) for beam in (1, 3) for alpha in (0.0, 0.6, 3.0)
-    ]
-    for trial in tuned["trials"]:
-        search = ["--beam", trial["beam_size"], "--alpha", trial["alpha"]]
-        scores = json.loads(seq2seq("score", "--model", run, *text, *search, "--json").out)
-        bleu, chrf = scores["scores"][:2]
+    tuned = seq2seq_json("tune", "--model", run, *text, *words, "--select-by", metric)
+    tried = [(trial["beam_size"], trial["alpha"]) for trial in tuned["trials"]]
+    assert tried == list(product((1, 3), (0.0, 0.6, 3.0)))
+    for (beam, alpha), trial in zip(tried, tuned["trials"], strict=True):
+        search = ["--beam", beam, "--alpha", alpha]
+        bleu, chrf, *_ = seq2seq_json("score", "--model", run, *text, *search)["scores"]
         found = {"bleu": bleu, "chrf": chrf}[metric]
         for key, field in (("name", "metric"), ("value", "value"), ("signature", "signature")):
             assert trial[field] == found[key]
@@ -78,7 +75,7 @@ def test_the_table_has_the_scores_of_score(
 
 
 def test_the_choice_is_the_default_of_the_model_and_options_override_it(
-    run: Path, text: list[str | Path], seq2seq: Callable
+    run: Path, text: list[str | Path], seq2seq: Callable, seq2seq_json: Callable
 ) -> None:
     plain = seq2seq("translate", "--model", run, "-i", text[1], "--scores").out
     add_file(find_model(run), "README.md", b"a card\n")
@@ -96,17 +93,15 @@ def test_the_choice_is_the_default_of_the_model_and_options_override_it(
     assert translate("--beam", "4", "--alpha", "0.6") == plain
     ensemble = ["--model", str(run / "best")]
     assert translate(*ensemble) == translate(*ensemble, "--beam", "4", "--alpha", "0.6")
-    report = json.loads(seq2seq("report", run, "--json").out)
-    assert report["search"] == {"beam_size": 3, "alpha": 2.0}
+    assert seq2seq_json("report", run)["search"] == {"beam_size": 3, "alpha": 2.0}
 
 
-def test_the_best_is_that_by_the_measure_of_the_run(run: Path, seq2seq: Callable) -> None:
-    config = OmegaConf.load(run / "config.yaml")
-    OmegaConf.update(config, "training.select_by", "chrf")
-    OmegaConf.save(config, run / "config.yaml")
-    words = ["--beams", "1", "--alphas", "1", "--dry-run", "--json"]
-    best = json.loads(seq2seq("tune", "--model", run, *words).out)["best"]
-    assert best["metric"] == "chrF2"
+def test_the_best_is_that_by_the_measure_of_the_run(
+    trained: Path, tmp_path: Path, seq2seq_json: Callable
+) -> None:
+    run = copy_run(trained, tmp_path / "chrf", {"training.select_by": "chrf"})
+    words = ["--beams", "1", "--alphas", "1", "--dry-run"]
+    assert seq2seq_json("tune", "--model", run, *words)["best"]["metric"] == "chrF2"
 
 
 def test_files_that_a_user_keeps_beside_a_model_are_not_replaced(
