@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.options import add_options
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,20 +25,16 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq import`."""
     parser.add_argument("folder", metavar="FOLDER", help="folder of the Marian model")
-    parser.add_argument("-o", "--output", required=True, metavar="MODEL", help="a new folder")
-    parser.add_argument(
-        "--punctuation",
-        choices=("auto", "moses", "none"),
-        default="auto",
-        help="typographic punctuation before translating: moses replaces it, auto does so if the"
-        " model knows less than half of it (default auto)",
-    )
-    parser.add_argument(
-        "--positions",
-        choices=("transformers", "marian"),
-        help="sinusoids as transformers computes them, or as Marian trained the model with, which"
-        " differ slightly (default: as in the program that wrote the folder)",
-    )
+    add_options(parser, {"-o --output MODEL": "a new folder"}, required=True)
+    options = {
+        "--punctuation auto|moses|none": "typographic punctuation before translating: moses"
+        " replaces it, auto does so if the model knows less than half of it (default auto)",
+        "--positions transformers|marian": "sinusoids as transformers computes them, or as Marian"
+        " trained the model with, which differ slightly (default: as in the program that wrote the"
+        " folder)",
+    }
+    add_options(parser, options)
+    parser.set_defaults(punctuation="auto")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -64,12 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OTHER",
         help="test whether other systems' translations differ significantly",
     )
-    metrics.add_argument(
-        "--resampling",
-        choices=("bootstrap", "randomization"),
-        help="paired bootstrap resampling (default) or approximate randomization",
-    )
     tests = {
+        "--resampling bootstrap|randomization": "paired bootstrap resampling (default) or"
+        " approximate randomization",
         "--samples N": "resamplings of the test (default 1000 or 10000)",
         "--seed SEED": "of the test (default 12345)",
         "--json": "write one JSON object",

@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_folder = Path(arguments.input).expanduser().is_dir()
     format_name = "" if is_folder else document_format(arguments)
     if format_name or is_folder:
-        check_options(arguments)
+        check_options(arguments, is_folder=is_folder)
         if size > 1:
             raise UsageError("torchrun's processes translate lines: give documents to one process")
     if rank > 0:  # the main process alone reads, writes and reports
@@ -315,16 +315,17 @@ def _chunk_output(
     from seq2seq.decoding.many import ChunkOutput
     from seq2seq.decoding.translation import OutputWarnings
 
-    written, links, warnings = [], list[str](), OutputWarnings()
+    written, links, warnings = "", "", OutputWarnings()
     translations = translate(chunk)
     pairs = zip(chunk.lines, translations, strict=True)
     for number, (line, translation) in enumerate(pairs, chunk.first_line):
         end = "\r\n" if line.endswith("\r") else "\n"
-        written.append(_format(number - 1, translation, arguments, end))
+        written += _format(number - 1, translation, arguments, end)
         warnings.count(line, translation, f"line {number:,}")
     if arguments.alignments is not None:
-        links = [f"{alignment}\n" for alignment in translator.alignments(chunk.lines, translations)]
-    return ChunkOutput("".join(written).encode(), "".join(links).encode(), warnings)
+        for alignment in translator.alignments(chunk.lines, translations):
+            links += f"{alignment}\n"
+    return ChunkOutput(written.encode(), links.encode(), warnings)
 
 
 def _format(

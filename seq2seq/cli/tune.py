@@ -61,17 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--beams N,N,...": "beam sizes (default 1,2,4,8)",
         "--alphas A,A,...": "exponents of the length penalty (default 0,0.2,... to 1)",
         "--tokenize T": "BLEU's tokenizer (default: as in the run's validations)",
+        "--select-by bleu|chrf": "choose by BLEU or by chrF2 (default: as the run chose its models,"
+        " else BLEU)",
+        "--dry-run": "write nothing into the model",
+        "--json": "write one JSON object",
     }
     beams = partial(_values, int, "integers, such as 2,4,8")
     alphas = partial(_values, float, "numbers, such as 0.6,0.8,1")
     add_options(parser, options, beams=beams, alphas=alphas)
-    parser.add_argument(
-        "--select-by",
-        choices=("bleu", "chrf"),
-        help="choose by BLEU or by chrF2 (default: as the run chose its models, else BLEU)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="write nothing into the model")
-    parser.add_argument("--json", action="store_true", help="write one JSON object")
     add_control_options(parser)
     add_device_options(parser)
 

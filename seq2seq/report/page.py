@@ -88,12 +88,11 @@ def escape_text(value: Any, most: int = MAX_TEXT) -> Any:
         return value
     if len(value) > most:
         value = value[:most] + "…"
-    return "".join(
-        f"\\u{ord(c):04x}"
-        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
-        else c
-        for c in value
-    )
+    shown = ""
+    for c in value:
+        is_seen = unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c in _JOINERS
+        shown += c if is_seen else f"\\u{ord(c):04x}"
+    return shown
 
 
 def _charts(report: RunReport) -> list[Chart]:
