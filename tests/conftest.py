@@ -1,6 +1,7 @@
 """Fixtures of several test files: a tiny tokenizer, tiny random models, and the command."""
 
 import io
+import json
 import logging
 import os
 import signal
@@ -8,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -181,5 +182,17 @@ def seq2seq(
         except SystemExit as left:
             code = int(left.code or 0)
         return Result(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def seq2seq_json(seq2seq: Callable[..., Result]) -> Callable[..., Any]:
+    """Run the command, and read the JSON that it prints."""
+
+    def run(*words: str | Path) -> Any:
+        result = seq2seq(*words, "--json")
+        assert result.code == 0, result.err
+        return json.loads(result.out)
 
     return run

@@ -3,7 +3,7 @@
 import argparse
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seq2seq.errors import UsageError, UserError
 
@@ -55,27 +55,22 @@ def run(arguments: argparse.Namespace) -> int:
     mean = average(folders[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
-    add_file(output, CARD_FILE, card.encode())
+    add_file(output, CARD_FILE, card)
     if of_its_run:
         record_average(run_folder, arguments.last)
     print(output)
     return 0
 
 
-def _card(run_folder: Path, mean: "TrainedModel", number: int) -> str:
+def _card(run_folder: Path, mean: "TrainedModel", number: int) -> bytes:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
-    from dataclasses import replace
-
-    from seq2seq.report.card import ModelFacts, model_card
+    from seq2seq.report.card import card_of_model
     from seq2seq.report.record import known_settings, read_data_record
     from seq2seq.run.config import read_config
 
-    name = run_folder.absolute().name
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"
-    parameters = sum(parameter.numel() for parameter in mean.model.parameters())
-    facts = ModelFacts(name, mean.source_language, mean.target_languages, parameters, origin)
+    known: dict[str, Any] = {}
     with suppress(UserError):
-        config = read_config(run_folder)
-        data = read_data_record(run_folder)
-        facts = replace(facts, config=known_settings(config), data=data)
-    return model_card(facts)
+        known["config"] = known_settings(read_config(run_folder))
+        known["data"] = read_data_record(run_folder)
+    return card_of_model(mean, run_folder.absolute().name, origin, **known)

@@ -47,9 +47,8 @@ def document_format(arguments: argparse.Namespace) -> str:
     return format_name
 
 
-def check_options(arguments: argparse.Namespace) -> None:
+def check_options(arguments: argparse.Namespace, *, is_folder: bool) -> None:
     """Refuse options that are for lines; sentences are translated one by one."""
-    is_folder = Path(arguments.input).expanduser().is_dir()
     for name in _FOR_LINES if is_folder else (*_FOR_LINES, "resume"):
         if getattr(arguments, name) not in (None, False):
             raise UsageError(f"--{name} is for lines of text: remove it, or add --format txt")

@@ -167,9 +167,8 @@ def explain(error: Exception) -> str:
         return f"{match[1]}: {cause or message}"
     if match := re.search(r"Error merging override (.+)", message):
         section = match[1].partition("=")[0]
-        keys = [key for key in KEYS if key.startswith(f"{_general(section)}.")]
-        if keys:
-            first = ", ".join(key.replace(_general(section), section) for key in keys[:4])
+        if keys := [key for key in KEYS if key.startswith(f"{_general(section)}.")]:
+            first = ", ".join(keys[:4]).replace(_general(section), section)
             return f"{match[1]}: a section, not a setting; give its settings, such as {first}"
         return f"{match[1]}: {cause}"
     if match := re.search(r"Could not (?:find|load) '([^'/]+)/([^']*)'", message):

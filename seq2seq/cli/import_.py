@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.options import add_options
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,20 +25,16 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq import`."""
     parser.add_argument("folder", metavar="FOLDER", help="folder of the Marian model")
-    parser.add_argument("-o", "--output", required=True, metavar="MODEL", help="a new folder")
-    parser.add_argument(
-        "--punctuation",
-        choices=("auto", "moses", "none"),
-        default="auto",
-        help="typographic punctuation before translating: moses replaces it, auto does so if the"
-        " model knows less than half of it (default auto)",
-    )
-    parser.add_argument(
-        "--positions",
-        choices=("transformers", "marian"),
-        help="sinusoids as transformers computes them, or as Marian trained the model with, which"
-        " differ slightly (default: as in the program that wrote the folder)",
-    )
+    add_options(parser, {"-o --output MODEL": "a new folder"}, required=True)
+    options = {
+        "--punctuation auto|moses|none": "typographic punctuation before translating: moses"
+        " replaces it, auto does so if the model knows less than half of it (default auto)",
+        "--positions transformers|marian": "sinusoids as transformers computes them, or as Marian"
+        " trained the model with, which differ slightly (default: as in the program that wrote the"
+        " folder)",
+    }
+    add_options(parser, options)
+    parser.set_defaults(punctuation="auto")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     from seq2seq.files import add_file
     from seq2seq.interop.marian_import import import_marian
     from seq2seq.interop.pair_tokenizer import Punctuation
-    from seq2seq.model_folder import CARD_FILE, save_model, translate_command
+    from seq2seq.model_folder import CARD_FILE, read_card, save_model, translate_command
+    from seq2seq.report.card import card_of_model
     from seq2seq.sizes import Positions
 
     folder, output = Path(arguments.folder), Path(arguments.output)
@@ -58,26 +56,16 @@ def run(arguments: argparse.Namespace) -> int:
     punctuation = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
     choices = {"transformers": Positions.sinusoidal, "marian": Positions.concatenated, None: None}
     trained = import_marian(folder, punctuation=punctuation, positions=choices[arguments.positions])
-    card = _card(folder, output.absolute().name, trained)
+    if (folder / CARD_FILE).exists():  # it names the license
+        card = read_card(folder)
+    else:
+        origin = f"imported from {folder.absolute().name}, a model of Marian"
+        card = card_of_model(trained, output.absolute().name, origin)
     save_model(output, trained)
     add_file(output, CARD_FILE, card)
     print(_describe(trained))
     print(f"next: {translate_command(str(output), trained.target_languages)}")
     return 0
-
-
-def _card(folder: Path, name: str, trained: "TrainedModel") -> bytes:
-    """Read the card of the folder, which names the license, or else write one."""
-    from seq2seq.model_folder import CARD_FILE, read_card
-    from seq2seq.report.card import ModelFacts, model_card
-
-    if (folder / CARD_FILE).exists():
-        return read_card(folder)
-    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-    source = trained.source_language or "source"
-    targets = [language or "target" for language in trained.target_languages]
-    origin = f"imported from {folder.absolute().name}, a model of Marian"
-    return model_card(ModelFacts(name, source, targets, parameters, origin)).encode()
 
 
 def _describe(trained: "TrainedModel") -> str:

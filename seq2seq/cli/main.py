@@ -116,8 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def rank_and_size() -> tuple[int, int]:
     """Return which of torchrun's processes this is, and of how many; without it, 0 of 1."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    if any(name not in os.environ for name in names):
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} <= os.environ.keys():
         return 0, 1
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 

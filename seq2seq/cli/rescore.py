@@ -5,11 +5,11 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from seq2seq.cli.options import add_options
 from seq2seq.cli.text import print_json, read_parallel
 from seq2seq.cli.translation_options import (
     add_control_options,
     add_device_options,
-    add_models_option,
     load_translator,
 )
 
@@ -26,17 +26,17 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq rescore`."""
-    add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
-    parser.add_argument("-s", "--source", required=True, metavar="FILE", help="sources; - is stdin")
-    parser.add_argument(
-        "-i", "--input", required=True, metavar="FILE", help="their translations; - is stdin"
-    )
-    parser.add_argument(
-        "--per-line",
-        action="store_true",
-        help="write each line's log-probability and number of tokens, separated by a tab",
-    )
-    parser.add_argument("--json", action="store_true", help="write one JSON object")
+    texts = {
+        "--model RUN ...": "run or model folder; repeat it for an ensemble",
+        "-s --source FILE": "sources; - is stdin",
+        "-i --input FILE": "their translations; - is stdin",
+    }
+    add_options(parser, texts, required=True)
+    outputs = {
+        "--per-line": "write each line's log-probability and number of tokens, separated by a tab",
+        "--json": "write one JSON object",
+    }
+    add_options(parser, outputs)
     add_control_options(parser)
     add_device_options(parser)
 
@@ -50,10 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     scores = load_translator(arguments).log_probabilities(sources, targets)
     total = TargetScore.total(scores)
     if arguments.json:
-        result = _as_dict(total)
-        if arguments.per_line:
-            result["lines"] = [_as_dict(score) for score in scores]
-        print_json(result)
+        lines = {"lines": list(map(_as_dict, scores))} if arguments.per_line else {}
+        print_json(_as_dict(total) | lines)
         return 0
     if arguments.per_line:
         for score in scores:

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import sys
+from itertools import chain
 from pathlib import Path
 
 from seq2seq.cli.text import print_json
@@ -29,22 +30,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the overview."""
     from tabulate import tabulate
 
-    from seq2seq.report.overview import overview, summarize
+    from seq2seq.report.overview import overview
 
     folders: list[Path] = []
     for folder in map(Path, arguments.runs):
         # A folder of runs, such as --multirun's, stands for all of them.
         inside = sorted(path.parent for path in folder.glob("*/config.yaml"))
         folders += inside if inside and not (folder / "config.yaml").exists() else [folder]
-    rows = overview([summarize(folder) for folder in folders])
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    rows = overview(folders)
     if arguments.format == "json":
         print_json(rows)
     elif arguments.format == "csv":
+        columns = dict.fromkeys(chain.from_iterable(rows))
         table = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
     else:
-        cells = [[row.get(name) for name in columns] for row in rows]
-        print(tabulate(cells, columns, tablefmt=_FORMATS[arguments.format]))
+        print(tabulate(rows, headers="keys", tablefmt=_FORMATS[arguments.format]))
     return 0

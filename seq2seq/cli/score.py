@@ -6,9 +6,9 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.options import add_options
 from seq2seq.cli.text import file_name, print_json, read_leniently, report
 from seq2seq.cli.translation_options import (
-    add_models_option,
     add_search_options,
     load_translator,
     option,
@@ -32,49 +32,31 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq score`."""
     translations = parser.add_argument_group("translations")
-    system = translations.add_mutually_exclusive_group(required=True)
-    system.add_argument("-i", "--input", metavar="FILE", help="translations; - is stdin")
-    add_models_option(system, help="translate with this model instead; repeat it for an ensemble")
-    translations.add_argument(
-        "-s", "--source", metavar="FILE", help="text for the model to translate"
-    )
+    systems = {
+        "-i --input FILE": "translations; - is stdin",
+        "--model RUN ...": "translate with this model instead; repeat it for an ensemble",
+    }
+    add_options(translations.add_mutually_exclusive_group(required=True), systems)
+    add_options(translations, {"-s --source FILE": "text for the model to translate"})
     add_search_options(translations)
 
     references = parser.add_argument_group("references")
-    expected = references.add_mutually_exclusive_group(required=True)
-    expected.add_argument(
-        "-r",
-        "--reference",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="references; repeat it for several references per line",
-    )
-    expected.add_argument(
-        "-t", "--test-set", metavar="NAME", help="one of sacreBLEU's test sets, such as wmt14/full"
-    )
-    references.add_argument(
-        "-l", "--language-pair", metavar="PAIR", help="its language pair, such as en-de"
-    )
-    _add_metrics(parser)
+    expected = {
+        "-r --reference FILE ...": "references; repeat it for several references per line",
+        "-t --test-set NAME": "one of sacreBLEU's test sets, such as wmt14/full",
+    }
+    add_options(references.add_mutually_exclusive_group(required=True), expected)
+    add_options(references, {"-l --language-pair PAIR": "its language pair, such as en-de"})
 
-
-def _add_metrics(parser: argparse.ArgumentParser) -> None:
     metrics = parser.add_argument_group("metrics")
-    metrics.add_argument(
-        "--tokenize",
-        metavar="T",
-        help="BLEU's tokenizer (default: with --model, that of its validations; otherwise 13a)",
-    )
-    metrics.add_argument("--lowercase", action="store_true", help="ignore case")
-    metrics.add_argument(
-        "--paper", action="store_true", help="add the BLEU of the paper's tables, for raw text"
-    )
-    metrics.add_argument(
-        "--language",
-        metavar="CODE",
-        help="target language for --paper (default: from -l, otherwise de)",
-    )
+    scores = {
+        "--tokenize T": "BLEU's tokenizer (default: with --model, that of its validations;"
+        " otherwise 13a)",
+        "--lowercase": "ignore case",
+        "--paper": "add the BLEU of the paper's tables, for raw text",
+        "--language CODE": "target language for --paper (default: from -l, otherwise de)",
+    }
+    add_options(metrics, scores)
     metrics.add_argument(
         "--compare",
         nargs="+",
@@ -82,16 +64,14 @@ def _add_metrics(parser: argparse.ArgumentParser) -> None:
         metavar="OTHER",
         help="test whether other systems' translations differ significantly",
     )
-    metrics.add_argument(
-        "--resampling",
-        choices=("bootstrap", "randomization"),
-        help="paired bootstrap resampling (default) or approximate randomization",
-    )
-    metrics.add_argument(
-        "--samples", type=int, metavar="N", help="resamplings of the test (default 1000 or 10000)"
-    )
-    metrics.add_argument("--seed", type=int, help="of the test (default 12345)")
-    metrics.add_argument("--json", action="store_true", help="write one JSON object")
+    tests = {
+        "--resampling bootstrap|randomization": "paired bootstrap resampling (default) or"
+        " approximate randomization",
+        "--samples N": "resamplings of the test (default 1000 or 10000)",
+        "--seed SEED": "of the test (default 12345)",
+        "--json": "write one JSON object",
+    }
+    add_options(metrics, tests, samples=int, seed=int)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -112,35 +92,26 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
         from seq2seq.report.significance import compare
 
-        comparisons = compare(
-            systems,
-            references,
-            config,
-            resampling=arguments.resampling or "bootstrap",
-            samples=arguments.samples,
-            seed=arguments.seed,
-        )
+        draws = {"samples": arguments.samples, "seed": arguments.seed}
+        draws["resampling"] = arguments.resampling or "bootstrap"
+        comparisons = compare(systems, references, config, **draws)
     if arguments.json:
         results = {"scores": scores} | ({"comparisons": comparisons} if comparisons else {})
         print_json({name: list(map(asdict, values)) for name, values in results.items()})
     else:
         print(_as_text(scores, comparisons))
     signature = scores[0].signature
-    remarks = [
-        too_long_for_ter([*systems.values(), *references]),
-        unsuited_tokenizer(signature, references),
-    ]
-    if "nrefs:var" in signature:
-        remarks.append("where some references of a line are blank, the others count (nrefs:var)")
-    for remark in filter(None, remarks):
+    too_long = too_long_for_ter([*systems.values(), *references])
+    for remark in filter(None, (too_long, unsuited_tokenizer(signature, references))):
         report(remark)
+    if "nrefs:var" in signature:
+        report("where some references of a line are blank, the others count (nrefs:var)")
     return 0
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
     """Check that the arguments go together, before anything is read."""
-    translations = [arguments.input, arguments.source, *arguments.compare]
-    named = [path for path in translations if path]
+    named = list(filter(None, (arguments.input, arguments.source, *arguments.compare)))
     checks = {
         "-t and -l go together": bool(arguments.test_set) != bool(arguments.language_pair),
         "-t has its own source: remove -s": arguments.source and arguments.test_set,
@@ -157,15 +128,11 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             raise UsageError(message)
     search = argparse.ArgumentParser()
     add_search_options(search)
-    used_by = {
-        "model": ["source", *vars(search.parse_args([]))],
-        "compare": ["resampling", "samples", "seed"],
-        "paper": ["language"],
-    }
-    for user, names in used_by.items():
-        for name in names:
-            if not getattr(arguments, user) and getattr(arguments, name) is not None:
-                raise UsageError(f"{option(name)} is for --{user}: add that, or remove it")
+    used_by = dict.fromkeys(["source", *vars(search.parse_args([]))], "model")
+    used_by |= dict.fromkeys(["resampling", "samples", "seed"], "compare") | {"language": "paper"}
+    for name, user in used_by.items():
+        if not getattr(arguments, user) and getattr(arguments, name) is not None:
+            raise UsageError(f"{option(name)} is for --{user}: add that, or remove it")
 
 
 def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
@@ -177,12 +144,8 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
         from seq2seq.run.config import trained_bleu_tokenizer
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
-    config = ScoreConfig(
-        tokenize=tokenizer,
-        lowercase=arguments.lowercase,
-        test_set=arguments.test_set,
-        language_pair=arguments.language_pair,
-    )
+    named = {"test_set": arguments.test_set, "language_pair": arguments.language_pair}
+    config = ScoreConfig(tokenize=tokenizer, lowercase=arguments.lowercase, **named)
     # What these refuse is refused now, before a model translates.
     bleu_metric(config)
     pair = arguments.language_pair or "en-de"
@@ -209,43 +172,33 @@ def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[lis
         first = arguments.input or str(source)
     systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in paths]
-    texts = [*systems.items(), *zip(map(str, paths), references, strict=True)]
-    check_counts({file_name(path): len(lines) for path, lines in texts})
+    texts = systems | dict(zip(map(str, paths), references, strict=True))
+    check_counts({file_name(path): len(lines) for path, lines in texts.items()})
     if arguments.model:
-        translations = _translate(arguments, systems.pop(first))
-        systems = {" + ".join(arguments.model): translations, **systems}
+        from seq2seq.report.sets import find_warnings
+
+        sources = systems.pop(first)
+        translations = load_translator(arguments).translate(sources)
+        report(str(find_warnings(sources, translations)[0]))
+        systems = {" + ".join(arguments.model): [one.text for one in translations], **systems}
     return systems, references
-
-
-def _translate(arguments: argparse.Namespace, lines: list[str]) -> list[str]:
-    from seq2seq.report.sets import find_warnings
-
-    translations = load_translator(arguments).translate(lines)
-    report(str(find_warnings(lines, translations)[0]))
-    return [translation.text for translation in translations]
 
 
 def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
     """Align the scores, then each system's differences, and list the signatures below them."""
     lines = _align([(s.name, f"{s.value:6.2f}", s.detail) for s in scores])
     signatures = {s.name: s.signature for s in scores}
-    for system, group in groupby(comparisons, lambda comparison: comparison.system):
-        against = list(group)
-        rows = [
-            (
-                c.metric,
-                f"{c.value:6.2f}",
-                f"{c.difference:+6.2f}",
-                f"p = {c.p_value:.4f}",
-                "95%: {:.2f} to {:.2f}".format(*c.interval) if c.interval else "",
-            )
-            for c in against
-        ]
-        baseline, differing = file_name(against[0].baseline), against[0].differing_lines
-        heading = f"{file_name(system)} against {baseline} ({differing} lines differ)"
+    for system, against in groupby(comparisons, lambda comparison: comparison.system):
+        rows = []
+        for c in against:
+            bounds = "95%: {:.2f} to {:.2f}".format(*c.interval) if c.interval else ""
+            p_value = f"p = {c.p_value:.4f}"
+            rows.append((c.metric, f"{c.value:6.2f}", f"{c.difference:+6.2f}", p_value, bounds))
+            signatures[c.metric] = c.signature
+            heading = f"{file_name(system)} against {file_name(c.baseline)}"
+            heading += f" ({c.differing_lines} lines differ)"
         lines += ["", heading, *_align(rows)]
-        signatures |= {c.metric: c.signature for c in against}
-    return "\n".join([*lines, "", *(f"{name}|{mark}" for name, mark in signatures.items())])
+    return "\n".join([*lines, "", *map("|".join, signatures.items())])
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:

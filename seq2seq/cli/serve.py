@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seq2seq.cli.options import add_options
 from seq2seq.cli.text import report
 from seq2seq.cli.translation_options import (
     add_beam_options,
@@ -33,22 +34,15 @@ _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq serve`."""
-    parser.add_argument(
-        "--model",
-        required=True,
-        action="append",
-        metavar="RUN",
-        help="run or model folder; may be repeated, for other languages",
-    )
-    parser.add_argument(
-        "--languages",
-        action="append",
-        metavar="SOURCE-TARGET",
-        help="languages of a model, such as en-de, or en-de,fr if it has several target languages;"
-        " one for each --model (default: the models')",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1, this machine")
-    parser.add_argument("--port", type=int, default=5000, help="default 5000; 0 takes a free one")
+    model = {"--model RUN ...": "run or model folder; may be repeated, for other languages"}
+    add_options(parser, model, required=True)
+    options = {
+        "--languages SOURCE-TARGET ...": "languages of a model, such as en-de, or en-de,fr if it"
+        " has several target languages; one for each --model (default: the models')",
+        "--host HOST": "default 127.0.0.1, this machine",
+        "--port PORT": "default 5000; 0 takes a free one",
+    }
+    add_options(parser, options, port=int)
     add_beam_options(parser)
     parser.add_argument(
         "--no-sentences",
@@ -56,43 +50,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="give the model each line as a whole, not sentence by sentence",
     )
-    parser.add_argument(
-        "--engine",
-        default="auto",
-        help="native, ctranslate2 (pip install ctranslate2), also with --precision int8, or auto"
-        " (default): whichever translates one sentence faster on this machine",
-    )
+    engine = "native, ctranslate2 (pip install ctranslate2), also with --precision int8, or auto"
+    engine += " (default): whichever translates one sentence faster on this machine"
+    add_options(parser, {"--engine ENGINE": engine})
+    parser.set_defaults(host="127.0.0.1", port=5000, engine="auto")
     add_device_options(parser)
-    limits = parser.add_argument_group("limits")
-    for name, unit, text in (
-        (
-            "char-limit",
-            "N",
-            "maximum characters of a request, 20 times as many of a file (default 5000)",
-        ),
-        ("batch-limit", "N", "maximum texts of a request (default 100)"),
-        ("queue-tokens", "N", "maximum tokens queued or being translated (default 100000)"),
-        ("timeout", "S", "seconds for an answer (default 60)"),
-        ("grace", "S", "seconds to finish after SIGTERM (default 30)"),
-        ("cache", "N", "sentences whose translations are kept (default 1000)"),
-    ):
-        limits.add_argument(f"--{name}", type=int, metavar=unit, help=text)
-    access = parser.add_argument_group("access")
-    access.add_argument(
-        "--api-key-file", metavar="FILE", help="keys, one per line; a request must give one"
-    )
-    for name, metavar, text in (
-        ("allow-host", "NAME", "answer requests for this host name too"),
-        ("allow-origin", "URL", "an origin whose pages may send requests, * for all"),
-    ):
-        access.add_argument(
-            f"--{name}",
-            action="append",
-            default=[],
-            metavar=metavar,
-            help=f"{text}; may be repeated",
-        )
-    access.add_argument("--no-page", action="store_true", help="show no page, only answer programs")
+    limits = {
+        "--char-limit N": "maximum characters of a request, 20 times as many of a file (default"
+        " 5000)",
+        "--batch-limit N": "maximum texts of a request (default 100)",
+        "--queue-tokens N": "maximum tokens queued or being translated (default 100000)",
+        "--timeout S": "seconds for an answer (default 60)",
+        "--grace S": "seconds to finish after SIGTERM (default 30)",
+        "--cache N": "sentences whose translations are kept (default 1000)",
+    }
+    add_options(parser.add_argument_group("limits"), limits, int)
+    access = {
+        "--api-key-file FILE": "keys, one per line; a request must give one",
+        "--allow-host NAME ...": "answer requests for this host name too; may be repeated",
+        "--allow-origin URL ...": "an origin whose pages may send requests, * for all; may be"
+        " repeated",
+        "--no-page": "show no page, only answer programs",
+    }
+    add_options(parser.add_argument_group("access"), access)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -50,12 +50,12 @@ def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str])
     A size that was chosen stays as it is: the run refuses it if it is not the initial model's.
     """
     keys = [override.partition("=")[0].lstrip("+") for override in overrides]
-    refused = [key for key in keys if key.startswith(VOCABULARY) and key != SAMPLING]
-    if refused:
-        raise UsageError(
-            f"{refused[0]}: the vocabulary is taken from init_from={chosen.init_from}"
-            f" ({initial.tokenizer.vocab_size:,} pieces): remove {VOCABULARY}*"
-        )
+    for key in keys:
+        if key.startswith(VOCABULARY) and key != SAMPLING:
+            raise UsageError(
+                f"{key}: the vocabulary is taken from init_from={chosen.init_from}"
+                f" ({initial.tokenizer.vocab_size:,} pieces): remove {VOCABULARY}*"
+            )
     default, inherited = asdict(TransformerConfig()), asdict(initial.model.config)
     for name, value in default.items():
         if chosen.model[name] == value and not {"model", f"model.{name}"} & set(keys):
@@ -80,7 +80,7 @@ def train(words: list[str]) -> int:
     # Hydra takes its flags before or after all overrides, not among them.
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     flags = [word for word in words if word not in overrides]
-    multirun = bool({"-m", "--multirun"} & set(flags))
+    multirun = not {"-m", "--multirun"}.isdisjoint(flags)
     register(overrides)
     overrides = [quote_text(override, multirun=multirun) for override in overrides]
     world = Processes.from_environment()
@@ -159,18 +159,16 @@ class _FailedRun(BaseException):
 
 def _folder_names(overrides: list[str]) -> str:
     """Return the override by which the folders of a --multirun are named after what differs."""
-    parsed = OverridesParser.create().parse_overrides(overrides)
-    for override in parsed:
-        if isinstance(glob := override.value(), Glob) and not glob.filter(
-            choices(override.key_or_group)
-        ):
+    swept: dict[str, bool] = {}
+    for override in OverridesParser.create().parse_overrides(overrides):
+        key, value = override.key_or_group, override.value()
+        if isinstance(value, Glob) and not value.filter(choices(key)):
             raise UsageError(
                 f"{override.input_line}: no combination to run: nothing has such a name"
             )
-    keys = {override.key_or_group: override.is_sweep_override() for override in parsed} | {
-        "run_dir": False
-    }
-    fixed = [key for key, is_swept in keys.items() if not is_swept]
+        swept[key] = override.is_sweep_override()
+    swept["run_dir"] = False
+    fixed = [key for key, is_swept in swept.items() if not is_swept]
     return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
 
 

@@ -23,6 +23,7 @@ from seq2seq.cli.documents import (
     translate_documents,
 )
 from seq2seq.cli.main import rank_and_size
+from seq2seq.cli.options import add_options
 from seq2seq.cli.text import (
     check_output,
     check_text,
@@ -33,7 +34,6 @@ from seq2seq.cli.text import (
     report_damaged,
 )
 from seq2seq.cli.translation_options import (
-    add_models_option,
     add_sampling_options,
     add_search_options,
     load_translator,
@@ -93,75 +93,35 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `seq2seq translate`."""
-    add_models_option(parser, required=True, help="run or model folder; repeat it for an ensemble")
-    parser.add_argument(
-        "-i",
-        "--input",
-        default="-",
-        metavar="FILE",
-        help="text to translate, a document (.srt, .html, .po, .docx, ...) or a folder of them;"
-        " also .gz, .xz, .zst, .bz2 (default: stdin)",
-    )
-    parser.add_argument(
-        "--format",
-        help="format of a document whose name doesn't say it, such as srt; txt is lines of text",
-    )
-    parser.add_argument(
-        "--fuzzy", action="store_true", help="translate the fuzzy entries of a .po file, too"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        default="-",
-        metavar="FILE",
-        help="translations, also compressed; of a folder, the folder to make; FILE.*.part until"
-        " complete (default: stdout)",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue what this command, also with --resume, has left in FILE.resume.part; bring a"
-        " folder of documents up to date",
-    )
-    parser.add_argument(
-        "--interactive",
-        action="store_true",
-        help="answer each line before the next is read, as on a terminal",
-    )
+    model = {"--model RUN ...": "run or model folder; repeat it for an ensemble"}
+    add_options(parser, model, required=True)
+    files = {
+        "-i --input FILE": "text to translate, a document (.srt, .html, .po, .docx, ...) or a"
+        " folder of them; also .gz, .xz, .zst, .bz2 (default: stdin)",
+        "--format FORMAT": "format of a document whose name doesn't say it, such as srt; txt is"
+        " lines of text",
+        "--fuzzy": "translate the fuzzy entries of a .po file, too",
+        "-o --output FILE": "translations, also compressed; of a folder, the folder to make;"
+        " FILE.*.part until complete (default: stdout)",
+        "--resume": "continue what this command, also with --resume, has left in FILE.resume.part;"
+        " bring a folder of documents up to date",
+        "--interactive": "answer each line before the next is read, as on a terminal",
+    }
+    add_options(parser, files)
+    parser.set_defaults(input="-", output="-")
     add_search_options(parser)
-    parser.add_argument(
-        "--prefix",
-        metavar="FILE",
-        help="the beginning of each translation, one per line; blank for none",
-    )
-    parser.add_argument(
-        "--nbest",
-        type=int,
-        metavar="K",
-        help="write K translations per line: number, text and score, separated by tabs; in the"
-        " text, tabs become spaces",
-    )
-    parser.add_argument(
-        "--alignments",
-        metavar="FILE",
-        help="write which words of source and translation belong together, such as 0-0 1-2",
-    )
-    parser.add_argument(
-        "--scores", action="store_true", help="write the score and a tab before each translation"
-    )
-    parser.add_argument(
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="source tokens of a batch, padding counted (default 2048, or 4096 with ctranslate2;"
-        " 16384 on a GPU)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="batches translated in parallel (default: one per core; one on a GPU)",
-    )
+    lines = {
+        "--prefix FILE": "the beginning of each translation, one per line; blank for none",
+        "--nbest K": "write K translations per line: number, text and score, separated by tabs; in"
+        " the text, tabs become spaces",
+        "--alignments FILE": "write which words of source and translation belong together, such as"
+        " 0-0 1-2",
+        "--scores": "write the score and a tab before each translation",
+        "--batch-tokens N": "source tokens of a batch, padding counted (default 2048, or 4096 with"
+        " ctranslate2; 16384 on a GPU)",
+        "--workers N": "batches translated in parallel (default: one per core; one on a GPU)",
+    }
+    add_options(parser, lines, nbest=int, batch_tokens=int, workers=int)
     add_sampling_options(parser)
 
 
@@ -185,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_folder = Path(arguments.input).expanduser().is_dir()
     format_name = "" if is_folder else document_format(arguments)
     if format_name or is_folder:
-        check_options(arguments)
+        check_options(arguments, is_folder=is_folder)
         if size > 1:
             raise UsageError("torchrun's processes translate lines: give documents to one process")
     if rank > 0:  # the main process alone reads, writes and reports
@@ -355,16 +315,17 @@ def _chunk_output(
     from seq2seq.decoding.many import ChunkOutput
     from seq2seq.decoding.translation import OutputWarnings
 
-    written, links, warnings = [], list[str](), OutputWarnings()
+    written, links, warnings = "", "", OutputWarnings()
     translations = translate(chunk)
     pairs = zip(chunk.lines, translations, strict=True)
     for number, (line, translation) in enumerate(pairs, chunk.first_line):
         end = "\r\n" if line.endswith("\r") else "\n"
-        written.append(_format(number - 1, translation, arguments, end))
+        written += _format(number - 1, translation, arguments, end)
         warnings.count(line, translation, f"line {number:,}")
     if arguments.alignments is not None:
-        links = [f"{alignment}\n" for alignment in translator.alignments(chunk.lines, translations)]
-    return ChunkOutput("".join(written).encode(), "".join(links).encode(), warnings)
+        for alignment in translator.alignments(chunk.lines, translations):
+            links += f"{alignment}\n"
+    return ChunkOutput(written.encode(), links.encode(), warnings)
 
 
 def _format(

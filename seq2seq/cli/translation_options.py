@@ -9,6 +9,7 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from seq2seq.cli.options import add_options
 from seq2seq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,31 +21,23 @@ if TYPE_CHECKING:
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
-def add_models_option(parser: argparse._ActionsContainer, **choices: Any) -> None:
-    """Add `--model`, which may be repeated: `arguments.model` is a list, or None."""
-    parser.add_argument("--model", action="append", metavar="RUN", **choices)
-
-
 def add_device_options(parser: argparse._ActionsContainer) -> None:
     """Add the options for device and precision."""
-    parser.add_argument("--device", help="auto, cpu, cuda, ... (default auto)")
-    parser.add_argument(
-        "--precision",
-        help="fp32 (default on a CPU, where no output then depends on the batch), bf16, or auto"
-        " (default on a GPU): bf16 where it is faster, else fp32",
-    )
+    options = {
+        "--device DEVICE": "auto, cpu, cuda, ... (default auto)",
+        "--precision PRECISION": "fp32 (default on a CPU, where no output then depends on the"
+        " batch), bf16, or auto (default on a GPU): bf16 where it is faster, else fp32",
+    }
+    add_options(parser, options)
 
 
 def add_control_options(parser: argparse._ActionsContainer) -> None:
     """Add the options for the control symbols before each source."""
-    parser.add_argument(
-        "--to",
-        metavar="CODE",
-        help="target language, of a model that translates into several or names none",
-    )
-    parser.add_argument(
-        "--tag", metavar="PIECE", help="tag before each source, as in training, such as '<bt>'"
-    )
+    options = {
+        "--to CODE": "target language, of a model that translates into several or names none",
+        "--tag PIECE": "tag before each source, as in training, such as '<bt>'",
+    }
+    add_options(parser, options)
 
 
 def add_beam_options(parser: argparse._ActionsContainer) -> None:
@@ -68,47 +61,30 @@ def add_search_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of commands that translate files."""
     add_beam_options(parser)
     add_control_options(parser)
-    parser.add_argument(
-        "--sentences",
-        action="store_true",
-        default=None,
-        help="translate the sentences of a line one by one, keeping the spacing between them",
-    )
-    parser.add_argument(
-        "--source-language",
-        metavar="CODE",
-        help="language of the text, for documents and abbreviations, such as en (default: the"
-        " model's)",
-    )
-    parser.add_argument(
-        "--engine",
-        help="native (default), or ctranslate2 (pip install ctranslate2): often faster, also with"
-        " --precision int8, but some outputs differ",
-    )
+    options = {
+        "--sentences": "translate the sentences of a line one by one, keeping the spacing between"
+        " them",
+        "--source-language CODE": "language of the text, for documents and abbreviations, such as"
+        " en (default: the model's)",
+        "--engine ENGINE": "native (default), or ctranslate2 (pip install ctranslate2): often"
+        " faster, also with --precision int8, but some outputs differ",
+    }
+    add_options(parser, options)
+    parser.set_defaults(sentences=None)
     add_device_options(parser)
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of sampling."""
-    sampling = parser.add_argument_group("sampling instead of beam search")
-    sampling.add_argument(
-        "--sample", action="store_true", help="draw translations by their probability"
-    )
-    sampling.add_argument(
-        "--temperature", type=float, metavar="T", help="below 1 sharpens, above 1 flattens"
-    )
-    sampling.add_argument(
-        "--top-k", type=int, metavar="K", help="draw from the K most probable tokens"
-    )
-    sampling.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="draw from the smallest set of tokens with probability P",
-    )
-    sampling.add_argument(
-        "--seed", type=int, help="a line's samples depend only on the seed and the line (default 1)"
-    )
+    options = {
+        "--sample": "draw translations by their probability",
+        "--temperature T": "below 1 sharpens, above 1 flattens",
+        "--top-k K": "draw from the K most probable tokens",
+        "--top-p P": "draw from the smallest set of tokens with probability P",
+        "--seed SEED": "a line's samples depend only on the seed and the line (default 1)",
+    }
+    group = parser.add_argument_group("sampling instead of beam search")
+    add_options(group, options, float, top_k=int, seed=int)
 
 
 def translation_options(arguments: argparse.Namespace) -> "TranslationOptions":

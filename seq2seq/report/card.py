@@ -1,18 +1,21 @@
 """The model card: `README.md` of a model folder, in the format of the Hugging Face hub."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
-from seq2seq.model_folder import translate_command
+from seq2seq.model_folder import TrainedModel, translate_command
 from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
 from seq2seq.report.sets import TextSet, find_warnings, for_language
+from seq2seq.run.records import bleu_by_set
 from seq2seq.score import Score, ScoreConfig, score_all
 from seq2seq.search import SearchConfig
 
@@ -75,6 +78,14 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
     )
 
 
+def card_of_model(trained: TrainedModel, name: str, origin: str, **known: Any) -> bytes:
+    """Describe a model that may have no run; of its run, `known` has fields of `ModelFacts`."""
+    source = trained.source_language or "source"
+    targets = [language or "target" for language in trained.target_languages]
+    parameters = sum(map(Tensor.numel, trained.model.parameters()))
+    return model_card(ModelFacts(name, source, targets, parameters, origin, **known)).encode()
+
+
 def model_card(facts: ModelFacts) -> str:
     """Describe a model."""
     import jinja2
@@ -132,7 +143,7 @@ def score_for_card(
         translations = list(for_language(translator, text).translate_stream(text.sources))
         warnings += find_warnings(text.sources, translations)[0]
         outputs = [translation.text for translation in translations]
-        sets[text.name] = _listed(score_all(outputs, [text.references], scoring))
+        sets[text.name] = score_all(outputs, [text.references], scoring)
     return CardScores(run, data, sets, search.beam_size, search.alpha, warnings)
 
 
@@ -179,8 +190,7 @@ def _results(scored: CardScores) -> dict[str, Any]:
             metric_name=f"{score.name} {score.signature}",
             metric_args={"beam_size": scored.beam_size, "alpha": scored.alpha},
         )
-        for name, scores in scored.sets.items()
-        for score in scores
+        for name, score in _rows(scored)
     ]
     return {
         "metrics": list(dict.fromkeys(result.metric_type for result in results)),
@@ -191,11 +201,10 @@ def _results(scored: CardScores) -> dict[str, Any]:
 
 def _score_section(scored: CardScores) -> str:
     rows = ""
-    for name, scores in scored.sets.items():
-        for score in scores:
-            signature = score.signature.replace("|", "\\|")  # else it would end the cell
-            cells = (_plain(_in_words(name)), score.name, f"{score.value:.2f}", f"`{signature}`")
-            rows += f"| {' | '.join(cells)} |\n"
+    for name, score in _rows(scored):
+        signature = score.signature.replace("|", "\\|")  # else it would end the cell
+        cells = (_plain(_in_words(name)), score.name, f"{score.value:.2f}", f"`{signature}`")
+        rows += f"| {' | '.join(cells)} |\n"
     paragraphs = [
         f"## Scores on the validation {'set' if len(scored.sets) == 1 else 'sets'}\n",
         f"| set | metric | value | signature |\n|---|---|---|---|\n{rows}",
@@ -214,19 +223,18 @@ def _scored(report: RunReport, *, averaged: bool) -> CardScores:
     while training is known.
     """
     run, data = report.run, str(report.config["data.name"])
-    sets = {result.name: _listed(result.scores) for result in report.sets}
+    sets = {result.name: result.scores for result in report.sets}
     if averaged == (report.model == "averaged"):
         warnings = sum((result.output_warnings for result in report.sets), OutputWarnings())
         beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
         return CardScores(run, data, sets, beam_size, alpha, warnings)
-    metrics = {n: "valid/bleu" if n == "valid" else f"valid/{n}/bleu" for n in sets}
     # A set that was added when the run was resumed may be newer than the best model.
-    validated = {n: report.best[metric] for n, metric in metrics.items() if metric in report.best}
+    bleus = bleu_by_set(report.best)
     signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
     return CardScores(
         run,
         data,
-        {name: [Score("BLEU", bleu, signature)] for name, bleu in validated.items()},
+        {name: [Score("BLEU", bleus[name], signature)] for name in sets if name in bleus},
         report.config["search.beam_size"],
         report.config["search.alpha"],
         None,
@@ -237,8 +245,12 @@ def _in_words(validation_set: str) -> str:
     return "validation" if validation_set == "valid" else f"validation, {validation_set}"
 
 
-def _listed(scores: Sequence[Score]) -> list[Score]:
-    return [score for score in scores if score.name in _ON_THE_HUB]
+def _rows(scored: CardScores) -> Iterator[tuple[str, Score]]:
+    """Yield each set with each of its scores that the hub knows."""
+    for name, scores in scored.sets.items():
+        for score in scores:
+            if score.name in _ON_THE_HUB:
+                yield name, score
 
 
 def _plain(text: str) -> str:

@@ -7,14 +7,14 @@ from a corpus, a model or a configuration is shown and not interpreted.
 import io
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
 from seq2seq.decoding.translation import WARNINGS
-from seq2seq.report.run_report import OtherRun, RunReport
+from seq2seq.report.run_report import RunReport
 from seq2seq.report.sets import differing_parts
 from seq2seq.run.records import bleu_by_set, set_name
 
@@ -88,57 +88,52 @@ def escape_text(value: Any, most: int = MAX_TEXT) -> Any:
         return value
     if len(value) > most:
         value = value[:most] + "…"
-    return "".join(
-        f"\\u{ord(c):04x}"
-        if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in _JOINERS
-        else c
-        for c in value
-    )
+    shown = ""
+    for c in value:
+        is_seen = unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c in _JOINERS
+        shown += c if is_seen else f"\\u{ord(c):04x}"
+    return shown
 
 
 def _charts(report: RunReport) -> list[Chart]:
-    sets = {set_name(name): name for name in report.curves if name.endswith("/bleu")}
+    bleus = {set_name(name): name for name in report.curves if name.endswith("/bleu")}
     charts = []
-    for title, names in _CHARTS.items():
-        metrics = names or sets
-        curves: dict[str, Points] = {n: report.curves.get(m, []) for n, m in metrics.items()}
-        if report.other_run is not None:
-            curves |= _others_curves(report.other_run, metrics)
-        if title == _LOSS:
-            curves = {
-                label: [(step, math.log(value)) for step, value in points if value > 0]
-                for label, points in curves.items()
-            }
-        curves = {label: points for label, points in curves.items() if points}
+    for title, metrics in _CHARTS.items():
+        curves, last = dict[str, Points](), {}
+        for label, points in _curves(report, metrics or bleus):
+            if title == _LOSS:
+                points = [(step, math.log(value)) for step, value in points if value > 0]
+            if points:
+                curves[label] = points
+                last[label] = f"{points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
         if curves:
-            last = {
-                label: f"{points[-1][1]:.4g} at step {points[-1][0]:,.0f}"
-                for label, points in curves.items()
-            }
             charts.append(Chart(title, Markup(curves_svg(curves)), last))
     return charts
 
 
-def _others_curves(other_run: OtherRun, names: Mapping[str, str]) -> dict[str, Points]:
-    """Return the other run's validations on the same text; `names` has metrics by their labels."""
-    curves: dict[str, Points] = {}
-    for label, name in names.items():
-        kind = name.rpartition("/")[2]
-        other_set = other_run.same_sets.get(set_name(name)) if name.startswith("valid/") else None
-        if other_set is not None:
-            metric = f"valid/{kind}" if other_set == "valid" else f"valid/{other_set}/{kind}"
-            curves[f"{label}, {other_run.run}"] = other_run.curves.get(metric, [])
-    return curves
+def _curves(report: RunReport, metrics: Mapping[str, str]) -> Iterator[tuple[str, Points]]:
+    """Yield the curves of metrics by their labels, then the other run's on the same text."""
+    for label, name in metrics.items():
+        yield label, report.curves.get(name, [])
+    if (other := report.other_run) is None:
+        return
+    for label, name in metrics.items():
+        same = other.same_sets.get(set_name(name)) if name.startswith("valid/") else None
+        if same is not None:
+            kind = name.rpartition("/")[2]
+            metric = f"valid/{kind}" if same == "valid" else f"valid/{same}/{kind}"
+            yield f"{label}, {other.run}", other.curves.get(metric, [])
 
 
 def _validations(report: RunReport) -> tuple[list[str], list[tuple[int, list[float | None]]]]:
     """Return the names of the metrics, and the last validations: steps and values."""
-    bleus = [name for name in report.curves if name.endswith("/bleu") and name != "valid/bleu"]
-    metrics = ["valid/loss", "valid/perplexity", "valid/bleu", *bleus]
-    titles = ["loss", "perplexity", "BLEU", *(f"BLEU, {set_name(name)}" for name in bleus)]
-    values = [dict(report.curves.get(name, [])) for name in metrics]
+    columns = {"loss": "valid/loss", "perplexity": "valid/perplexity", "BLEU": "valid/bleu"}
+    for name in report.curves:
+        if name.endswith("/bleu") and name != "valid/bleu":
+            columns[f"BLEU, {set_name(name)}"] = name
+    values = [dict(report.curves.get(name, [])) for name in columns.values()]
     steps = list(values[2])[-_MAX_ROWS:]
-    return titles, [(int(step), [column.get(step) for column in values]) for step in steps]
+    return list(columns), [(int(step), [column.get(step) for column in values]) for step in steps]
 
 
 def curves_svg(curves: Mapping[str, Points]) -> str:

@@ -53,38 +53,29 @@ class DataRecord:
     ratios: list[tuple[float, int]] = field(default_factory=list)
     """For each bin, its lower bound in target tokens per source token, and its training pairs."""
 
-    def validation_sums(self) -> dict[str, list[str]]:
-        """Return the sums of each validation set, by the name of the set."""
-        sums: dict[str, list[str]] = {}
-        for file, digest in self.sha256.items():
-            split, *rest = file.partition(": ")[0].split(".")
-            if split in ("valid", "valid_sets"):
-                sums.setdefault("valid" if split == "valid" else rest[0], []).append(digest)
-        return sums
-
 
 def data_record(data: PreparedData) -> bytes:
     """Return the record of the training data as JSON."""
     sides = data.train.lengths()
-    percentiles = [np.percentile(n, _PERCENTILES, method="nearest").astype(int) for n in sides]
-    histograms = [_histogram(lengths, _LENGTHS) for lengths in sides]
-    ratios = _histogram(sides[1] / sides[0], _RATIOS)
+    percentiles = np.percentile(sides, _PERCENTILES, axis=1, method="nearest").astype(int)
     record = DataRecord(
         counts=data.counts,
         warnings=data.warnings,
         sha256=_sums(data.splits),
         folder=os.getcwd(),
-        lengths=list(zip(_PERCENTILES, *(tokens.tolist() for tokens in percentiles), strict=True)),
-        histogram=list(zip(_LENGTHS, *histograms, strict=True)),
-        ratios=list(zip(_RATIOS, ratios, strict=True)),
+        lengths=list(zip(_PERCENTILES, *percentiles.T.tolist(), strict=True)),
+        histogram=_histogram(_LENGTHS, *sides),
+        ratios=_histogram(_RATIOS, sides[1] / sides[0]),
     )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
     text = json.dumps(asdict(record), indent=2, ensure_ascii=False)
     return text.encode(errors="backslashreplace")
 
 
-def _histogram(values: NDArray[Any], bounds: Sequence[float]) -> list[int]:
-    return np.histogram(values, [*bounds, np.inf])[0].tolist()
+def _histogram(bounds: Sequence[float], *sides: NDArray[Any]) -> list[Any]:
+    """Return a row for each bin: its lower bound, and how many values of each side are in it."""
+    counts = [np.histogram(values, [*bounds, np.inf])[0].tolist() for values in sides]
+    return list(zip(bounds, *counts, strict=True))
 
 
 def read_data_record(run: Path) -> DataRecord | None:
@@ -93,6 +84,16 @@ def read_data_record(run: Path) -> DataRecord | None:
     with suppress(UserError):
         return parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
     return None
+
+
+def validation_sums(run: Path) -> dict[str, list[str]]:
+    """Return the recorded sums of each validation set, by the name of the set."""
+    record, sums = read_data_record(run) or DataRecord(), dict[str, list[str]]()
+    for file, digest in record.sha256.items():
+        split, *rest = file.partition(": ")[0].split(".")
+        if split in ("valid", "valid_sets"):
+            sums.setdefault("valid" if split == "valid" else rest[0], []).append(digest)
+    return sums
 
 
 @contextmanager

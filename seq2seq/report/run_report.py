@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -20,6 +22,7 @@ from seq2seq.report.record import (
     newest_progress,
     read_data_record,
     train_command,
+    validation_sums,
 )
 from seq2seq.report.sets import SetReport, TextSet, report_sets
 from seq2seq.run.config import Config, read_config
@@ -140,13 +143,15 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[str, Any]:
-    path = RunFolder(run).metrics
-    # Only what can be drawn and what JSON can hold.
-    records = [
-        {name: value for name, value in record.items() if abs(value) <= _LARGEST}
-        for record in (read_metrics(path) if path.is_file() else ())
-    ]
-    names = dict.fromkeys(name for record in records for name in record if name != "step")
+    path, records = RunFolder(run).metrics, list[dict[str, float]]()
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for record in read_metrics(path) if path.is_file() else ():
+        # Only what can be drawn and what JSON can hold.
+        figures = {metric: value for metric, value in record.items() if abs(value) <= _LARGEST}
+        records.append(figures)
+        for metric, value in figures.items():
+            curves.setdefault(metric, []).append((record["step"], value))
+    curves.pop("step", None)
     search = _search(trained, config)
     finished, state = RunFolder(run).read_finished(), newest_progress(run)
     progress, settings = state.get("progress", {}), state.get("changeable", {})
@@ -154,7 +159,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
     return {
         "run": name,
         "model": find_model(run).name,
-        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+        "parameters": sum(map(Tensor.numel, trained.model.parameters())),
         "search": {"beam_size": search.beam_size, "alpha": search.alpha},
         "ended": finished.get("ended", ""),
         "steps": progress.get("step", finished.get("step", 0)),
@@ -164,7 +169,7 @@ def _facts(run: Path, config: Config, name: str, trained: TrainedModel) -> dict[
         "best": best_validation(records, config.training),
         "means": finished.get("means", {}),
         "averaged": finished.get("averaged", 0),
-        "curves": {n: [(r["step"], r[n]) for r in records if n in r] for n in names},
+        "curves": curves,
     }
 
 
@@ -211,8 +216,7 @@ def _compare_runs(
         for key in {**values, **other_values}
         if key not in PLACES and values.get(key) != other_values.get(key)
     }
-    records = [read_data_record(folder) or DataRecord() for folder in (run, other)]
-    sums, other_sums = (record.validation_sums() for record in records)
+    sums, other_sums = map(validation_sums, (run, other))
     same_sets = {a: b for a, x in sums.items() for b, y in other_sums.items() if x == y}
     trained = load_model(find_model(other))
     translator, outputs = make_translator(trained, other_config, device), []

@@ -1,12 +1,11 @@
 """What a model does on test sets: scores, suspicious outputs, samples, another system beside it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import chain, groupby, islice
-from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from seq2seq.data.corpus import training_splits
 from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
@@ -27,7 +26,7 @@ MAX_PIECES = 40
 """Pieces per side up to which the attention is shown."""
 _NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
 _MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
-_PARTS = re.compile(rf"\s+|[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
+_WORD = re.compile(rf"[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
 
 
 @dataclass(frozen=True)
@@ -183,8 +182,8 @@ def count_overlaps(config: Config, texts: Sequence[TextSet]) -> Sequence[Overlap
         return [str(error)] * len(texts)
     overlaps = []
     for keys in rows:
-        counts = [sum(key in matches for key in column) for column in zip(*keys, strict=True)]
-        overlaps.append(Overlap(among, *counts))
+        found = [map(matches.__contains__, column) for column in zip(*keys, strict=True)]
+        overlaps.append(Overlap(among, *map(sum, found)))
     return overlaps
 
 
@@ -220,23 +219,28 @@ def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]
 
     Lines of more than `MAX_CHARACTERS` characters are skipped, and so are blank ones.
     """
-    lines = [
-        (number, *texts)
-        for number, texts in enumerate(zip(text.sources, text.references, outputs, strict=True), 1)
-        if texts[0].strip() and texts[1].strip() and max(map(len, texts)) <= MAX_CHARACTERS
-    ]
-    scores = line_chrf([line[3] for line in lines], [line[2] for line in lines])
-    ranked = sorted(zip(scores, lines, strict=True))
+    ranked = sorted(
+        (line_chrf(output, reference), number, source, reference, output)
+        for number, source, reference, output in _short(text.sources, text.references, outputs)
+        if source.strip() and reference.strip()
+    )
     worst, rest = ranked[:EXAMPLES], ranked[EXAMPLES:]
     best = rest[-EXAMPLES:][::-1]
     middle = max(0, (len(ranked) - EXAMPLES) // 2)
     median = [row for row in ranked[middle : middle + EXAMPLES] if row not in [*worst, *best]]
     samples = []
     for kind, rows in (("worst", worst), ("median", median), ("best", best)):
-        for score, (number, source, reference, output) in rows:
+        for chrf, number, source, reference, output in rows:
             attention = attention_of(translator, source, output)
-            samples.append(Sample(kind, number, source, reference, output, score, attention))
+            samples.append(Sample(kind, number, source, reference, output, chrf, attention))
     return samples
+
+
+def _short(*texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the number of each line that can be shown, and what each of the texts has there."""
+    for number, row in enumerate(zip(*texts, strict=True), start=1):
+        if max(map(len, row)) <= MAX_CHARACTERS:
+            yield number, *row
 
 
 def attention_of(translator: Translator, source: str, output: str) -> Attention | None:
@@ -260,20 +264,15 @@ def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
     Words and punctuation marks are compared, and characters of scripts that put no spaces between
     words.
     """
-    mine, other_words = (
-        _PARTS.findall(text),
-        [word for word in _PARTS.findall(other) if word.strip()],
-    )
-    indices = [index for index, part in enumerate(mine) if part.strip()]
-    words = [mine[index] for index in indices]
-    missing = set(indices)
-    for block in SequenceMatcher(None, words, other_words, autojunk=False).get_matching_blocks():
-        missing -= set(indices[block.a : block.a + block.size])
-    marked = ((part, index in missing) for index, part in enumerate(mine))
-    return [
-        ("".join(part for part, _ in group), differs)
-        for differs, group in groupby(marked, key=itemgetter(1))
-    ]
+    words = list(_WORD.finditer(text))
+    own, others = [word[0] for word in words], _WORD.findall(other)
+    missing = set[int]()  # the places of characters
+    for kind, first, end, *_ in SequenceMatcher(None, own, others, autojunk=False).get_opcodes():
+        if kind in ("delete", "replace"):
+            for word in words[first:end]:
+                missing.update(range(*word.span()))
+    runs = groupby(range(len(text)), missing.__contains__)
+    return [("".join(map(text.__getitem__, places)), differs) for differs, places in runs]
 
 
 def compare_set(
@@ -297,12 +296,8 @@ def line_changes(
     sources: Sequence[str], references: Sequence[str], run: Sequence[str], other: Sequence[str]
 ) -> list[LineChange]:
     """List the lines that can be shown, those first in which the run gains most chrF."""
-    rows = [
-        (line, *texts)
-        for line, texts in enumerate(zip(sources, references, run, other, strict=True), start=1)
-        if max(map(len, texts)) <= MAX_CHARACTERS
-    ]
-    run_chrf = line_chrf([row[3] for row in rows], [row[2] for row in rows])
-    other_chrf = line_chrf([row[4] for row in rows], [row[2] for row in rows])
-    changes = [LineChange(*row, a, b) for row, a, b in zip(rows, run_chrf, other_chrf, strict=True)]
+    changes = []
+    for line, source, reference, mine, theirs in _short(sources, references, run, other):
+        chrfs = line_chrf(mine, reference), line_chrf(theirs, reference)
+        changes.append(LineChange(line, source, reference, mine, theirs, *chrfs))
     return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)

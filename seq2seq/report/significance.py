@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import ne
-from typing import Literal
+from typing import Any, Literal
 
 from sacrebleu import CHRF
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import PairedTest
 
 from seq2seq.errors import UsageError
 from seq2seq.score import ScoreConfig, all_metrics, bleu_metric, known_references, signature
@@ -20,6 +20,7 @@ two systems' lines at random (Riezler and Maxwell 2005)."""
 SAMPLES = 1000
 """Bootstrap samples of an interval."""
 _SEED = 12345  # sacreBLEU's
+_CHRF = CHRF()
 
 
 @dataclass(frozen=True)
@@ -77,28 +78,25 @@ def compare(
     comparisons = []
     for i, (system, lines) in enumerate(rivals, start=1):
         differing = sum(map(ne, lines, baseline_lines))
-        for metric in signatures:
-            of_baseline, of_system = results[metric][0], results[metric][i]
-            assert isinstance(of_baseline, Result)
-            assert isinstance(of_system, Result)
-            mean, half = of_system.mean, of_system.ci
+        for metric, mark in signatures.items():
+            of_baseline: Any = results[metric][0]
+            result: Any = results[metric][i]
             bounds = None
-            if mean is not None and half is not None:
-                bounds = float(mean - half), float(mean + half)
-            testable = len(lines) > 1 and of_system.score != of_baseline.score
-            comparisons.append(
-                Comparison(
-                    system=system,
-                    baseline=baseline,
-                    metric=metric,
-                    value=float(of_system.score),
-                    difference=float(of_system.score - of_baseline.score),
-                    p_value=float(of_system.p_value or 0.0) if testable else 1.0,
-                    interval=bounds,
-                    differing_lines=differing,
-                    signature=signature(signatures[metric], config),
-                )
+            if result.ci is not None:
+                bounds = float(result.mean - result.ci), float(result.mean + result.ci)
+            testable = len(lines) > 1 and result.score != of_baseline.score
+            comparison = Comparison(
+                system=system,
+                baseline=baseline,
+                metric=metric,
+                value=float(result.score),
+                difference=float(result.score - of_baseline.score),
+                p_value=float(result.p_value or 0.0) if testable else 1.0,
+                interval=bounds,
+                differing_lines=differing,
+                signature=signature(mark, config),
             )
+            comparisons.append(comparison)
     return comparisons
 
 
@@ -136,7 +134,6 @@ def bleu_interval(
     return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
 
 
-def line_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Compute the chrF2 of each line by itself."""
-    chrf, pairs = CHRF(), zip(hypotheses, references, strict=True)
-    return [chrf.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
+def line_chrf(hypothesis: str, reference: str) -> float:
+    """Compute the chrF2 of a line by itself."""
+    return _CHRF.sentence_score(hypothesis, [reference]).score

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ from torch import Tensor
 from seq2seq.cli.main import main
 from seq2seq.model_folder import save_model
 from seq2seq.tokenizer import END_ID
-from tests.conftest import MakeTrained
+from tests.conftest import MakeTrained, Result
 from tests.toy import data_words, weights
 
 SECONDS = 120  # far more than an answer takes
@@ -62,6 +64,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
             lines = "".join(" ".join(words[::step]) + "\n" for words in sources)
             (folder / f"{split}.{side}").write_text(lines)
     return Corpus(folder)
+
+
+@pytest.fixture
+def train(corpus: Corpus, seq2seq: Callable[..., Result]) -> Callable[..., Result]:
+    """Train on the toy language, as further words say."""
+    return partial(seq2seq, "train", *corpus.overrides())
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,35 @@ import pytest
 
 from seq2seq import files
 from seq2seq.model_folder import save_model
-from tests.conftest import MakeTrained
+from tests.conftest import MakeTrained, Result
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nA <i>man</i> sees\nthe {sea}.\n\n2\n0:03 --> 0:04\nNo.\n"
 HTML = "<!doctype html>\n<p class=x>A <b>man</b> sees {n} <i>dogs</i>.</p><script>a</script>\n"
+
+
+class Site:
+    """A folder of documents, `folder`, and the folder of their translations, `output`."""
+
+    def __init__(self, model: Path, seq2seq: Callable[..., Result], parent: Path) -> None:
+        self.folder, self.output = parent / "site", parent / "site.de"
+        self.command, self.seq2seq = ("translate", "--model", model), seq2seq
+
+    def write(self, **contents: str | bytes) -> None:
+        """Write documents, whose names have `_` for the dot."""
+        for name, content in contents.items():
+            path = self.folder / name.replace("_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    def translate(self, *words: str) -> Result:
+        """Translate the folder, or bring its translations up to date."""
+        files = ("-i", self.folder, "-o", self.output, "--resume")
+        return self.seq2seq(*self.command, *files, *words)
+
+
+@pytest.fixture
+def site(model: Path, seq2seq: Callable[..., Result], tmp_path: Path) -> Site:
+    return Site(model, seq2seq, tmp_path)
 
 
 def test_a_document_keeps_all_but_its_words(
@@ -79,22 +104,17 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_is_continued_and_brought_up_to_date(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    folder, output = tmp_path / "site", tmp_path / "site.de"
-    folder.mkdir()
-    for name in "abcd":
-        (folder / f"{name}.txt").write_text(f"A man {name}.\n")
-    words = ("translate", "--model", model, "-i", folder, "-o", output)
-    assert seq2seq(*words).code == 0
+def test_a_folder_is_continued_and_brought_up_to_date(site: Site) -> None:
+    folder, output = site.folder, site.output
+    site.write(**{f"{name}_txt": f"A man {name}.\n" for name in "abcd"})
+    assert site.translate().code == 0
     whole = {path.name: path.read_bytes() for path in output.iterdir()}
-    assert "4 kept" in seq2seq(*words, "--resume").err
+    assert "4 kept" in site.translate().err
     # One is new, one has changed, one is gone, and one was cut short by a kill.
     (folder / "a.txt").rename(folder / "e.txt")
-    (folder / "b.txt").write_text("Two dogs run.\n")
+    site.write(b_txt="Two dogs run.\n")
     (output / "c.txt").write_bytes(b"")
-    result = seq2seq(*words, "--resume")
+    result = site.translate()
     assert result.code == 0
     assert "documents: 3 translated, 1 kept" in result.err
     now = {path.name: path.read_bytes() for path in output.iterdir()}
@@ -103,10 +123,10 @@ def test_a_folder_is_continued_and_brought_up_to_date(
     # What was edited stays, and is named if it would have been made again.
     (output / "a.txt").write_text("Ein Mann, A.\n")
     (output / "c.txt").write_text("Ein Mann, C.\n")
-    (folder / "c.txt").write_text("A man c runs.\n")
+    site.write(c_txt="A man c runs.\n")
     (output / "e.txt").unlink()
     (output / "e.txt").mkdir()
-    result = seq2seq(*words, "--resume")
+    result = site.translate()
     assert result.code == 3
     assert "c.txt: kept, as it was edited, but its document has changed: edit it" in result.err
     assert "e.txt: is a folder: move it away\n" in result.err
@@ -115,80 +135,62 @@ def test_a_folder_is_continued_and_brought_up_to_date(
     assert "0 translated, 3 kept (1 edited)" in result.err
     assert (output / "c.txt").read_text() == "Ein Mann, C.\n"
     # Said until it is edited again.
-    assert "to be looked at: c.txt\n" in seq2seq(*words, "--resume").err
+    assert "to be looked at: c.txt\n" in site.translate().err
     (output / "c.txt").write_text("Ein Mann, c, rennt.\n")
-    assert "looked at" not in seq2seq(*words, "--resume").err
+    assert "looked at" not in site.translate().err
     assert (output / "c.txt").read_text() == "Ein Mann, c, rennt.\n"
     for name in "ac":
         (output / f"{name}.txt").unlink()
     (output / "e.txt").rmdir()
     # Other options make other translations.
-    result = seq2seq(*words, "--resume", "--beam", "2")
+    result = site.translate("--beam", "2")
     assert "4 translated, 0 kept" in result.err
     assert "4 did not change, but the model, the glossary or an option did" in result.err
 
 
-def test_a_document_that_breaks_keeps_its_translation_until_it_is_repaired(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    folder, output = tmp_path / "site", tmp_path / "site.de"
-    folder.mkdir()
-    (folder / "a.srt").write_text(SRT)
-    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
-    assert seq2seq(*words).code == 0
-    first = (output / "a.srt").read_bytes()
-    (folder / "a.srt").write_bytes(b"no times")
+def test_a_document_that_breaks_keeps_its_translation_until_it_is_repaired(site: Site) -> None:
+    site.write(a_srt=SRT)
+    assert site.translate().code == 0
+    first = (site.output / "a.srt").read_bytes()
+    site.write(a_srt="no times")
     for _ in range(2):
-        result = seq2seq(*words)
+        result = site.translate()
         assert result.code == 3
         assert "a.srt: no subtitle" in result.err
         assert "its earlier translation stays\n" in result.err
-        assert (output / "a.srt").read_bytes() == first
-    (folder / "a.srt").write_text(SRT + "\n3\n0:05 --> 0:06\nA dog.\n")
-    assert "1 translated, 0 kept" in seq2seq(*words).err
-    assert (output / "a.srt").read_bytes().startswith(first[:20])
+        assert (site.output / "a.srt").read_bytes() == first
+    site.write(a_srt=SRT + "\n3\n0:05 --> 0:06\nA dog.\n")
+    assert "1 translated, 0 kept" in site.translate().err
+    assert (site.output / "a.srt").read_bytes().startswith(first[:20])
 
 
-def test_what_a_user_puts_in_place_of_a_copy_stays(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    folder, output = tmp_path / "site", tmp_path / "site.de"
-    folder.mkdir()
-    documents = {"a.pdf": b"%PDF", "b.png": b"\x89PNG", "c.srt": b"no times", "d.txt": b"A man.\n"}
-    for name, content in documents.items():
-        (folder / name).write_bytes(content)
-    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
-    result = seq2seq(*words)
-    assert "not translated: a.pdf, c.srt\n" in result.err
-    for name in documents:
-        (output / name).write_text(f"by hand: {name}")
-    (folder / "e.txt").write_text("Two dogs.\n")
-    (output / "e.txt").write_text("Zwei Hunde.\n")  # before it was ever translated
-    result = seq2seq(*words)
+def test_what_a_user_puts_in_place_of_a_copy_stays(site: Site) -> None:
+    site.write(a_pdf=b"%PDF", b_png=b"\x89PNG", c_srt="no times", d_txt="A man.\n")
+    assert "not translated: a.pdf, c.srt\n" in site.translate().err
+    names = ("a.pdf", "b.png", "c.srt", "d.txt")
+    for name in names:
+        (site.output / name).write_text(f"by hand: {name}")
+    site.write(e_txt="Two dogs.\n")
+    (site.output / "e.txt").write_text("Zwei Hunde.\n")  # before it was ever translated
+    result = site.translate()
     assert result.code == 3
     assert "e.txt: kept, as it was not made here; remove it to have it made\n" in result.err
-    result = seq2seq(*words)  # it was said
+    result = site.translate()  # it was said
     assert result.code == 0
     assert "0 translated, 5 kept (5 edited)" in result.err
-    (folder / "a.pdf").write_bytes(b"%PDF-2")
-    result = seq2seq(*words)
-    assert "looked at: a.pdf\n" in result.err
-    for name in documents:
-        assert (output / name).read_text() == f"by hand: {name}"
-    assert (output / "e.txt").read_text() == "Zwei Hunde.\n"
+    site.write(a_pdf=b"%PDF-2")
+    assert "looked at: a.pdf\n" in site.translate().err
+    for name in names:
+        assert (site.output / name).read_text() == f"by hand: {name}"
+    assert (site.output / "e.txt").read_text() == "Zwei Hunde.\n"
 
 
 def test_a_crash_between_the_record_and_the_file_is_mended(
-    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, output = tmp_path / "site", tmp_path / "site.de"
-    folder.mkdir()
-    (folder / "a.txt").write_text("A man.\n")
-    (folder / "b.css").write_text("b")
-    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
-    assert seq2seq(*words).code == 0
-    (folder / "a.txt").write_text("Two dogs run.\n")
-    (folder / "b.css").write_text("c")
+    site.write(a_txt="A man.\n", b_css="b")
+    assert site.translate().code == 0
+    site.write(a_txt="Two dogs run.\n", b_css="c")
     for function in ("write_file", "copy_file"):
         real = getattr(files, function)
 
@@ -199,39 +201,34 @@ def test_a_crash_between_the_record_and_the_file_is_mended(
 
         with monkeypatch.context() as patch:
             patch.setattr(f"seq2seq.documents.folder.{function}", crash)
-            stopped = seq2seq(*words)
+            stopped = site.translate()
         assert stopped.code == 130
         assert "the same command with --resume goes on\n" in stopped.err
-    with (output / ".translated.jsonl").open("ab") as made:
+    with (site.output / ".translated.jsonl").open("ab") as made:
         made.write(b'{"name": "a.tx')  # cut short
-    result = seq2seq(*words)
+    result = site.translate()
     assert result.code == 0
     assert "edited" not in result.err
-    assert (output / "b.css").read_text() == "c"
-    whole = (output / "a.txt").read_bytes()
-    (output / "a.txt").unlink()
-    assert "1 translated, 0 kept" in seq2seq(*words).err
-    assert (output / "a.txt").read_bytes() == whole
+    assert (site.output / "b.css").read_text() == "c"
+    whole = (site.output / "a.txt").read_bytes()
+    (site.output / "a.txt").unlink()
+    assert "1 translated, 0 kept" in site.translate().err
+    assert (site.output / "a.txt").read_bytes() == whole
 
 
-def test_the_folder_of_a_translation_is_translated_again(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    (tmp_path / "en").mkdir()
-    (tmp_path / "en" / "a.txt").write_text("A man.\n")
-    for source, output in (("en", "de"), ("de", "fr"), ("de", "fr")):
-        words = ("translate", "--model", model, "-i", tmp_path / source, "-o", tmp_path / output)
-        result = seq2seq(*words, "--resume")
-    assert "documents: 0 translated, 1 kept; files: 0 copied" in result.err
+def test_the_folder_of_a_translation_is_translated_again(site: Site) -> None:
+    site.write(a_txt="A man.\n")
+    assert site.translate().code == 0
+    site.folder, site.output = site.output, site.output.with_name("fr")
+    site.translate()
+    assert "documents: 0 translated, 1 kept; files: 0 copied" in site.translate().err
 
 
 def test_a_document_that_must_not_be_read_does_not_end_the_night(
-    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, output, opened = tmp_path / "site", tmp_path / "out", Path.open
-    folder.mkdir()
-    for name in "abc":
-        (folder / f"{name}.txt").write_text("A man.\n")
+    site.write(a_txt="A man.\n", b_txt="A man.\n", c_txt="A man.\n")
+    opened = Path.open
 
     def open_unless_b(path: Path, *mode: str) -> io.BufferedReader:
         if path.name == "b.txt":
@@ -239,22 +236,16 @@ def test_a_document_that_must_not_be_read_does_not_end_the_night(
         return opened(path, *mode)
 
     monkeypatch.setattr(Path, "open", open_unless_b)  # the user root may read all
-    result = seq2seq("translate", "--model", model, "-i", folder, "-o", output)
+    result = site.translate()
     assert result.code == 3
     assert "b.txt: Permission denied\n" in result.err
     assert "not translated: b.txt\n" in result.err
-    assert {path.name for path in output.glob("*.txt")} == {"a.txt", "c.txt"}
+    assert {path.name for path in site.output.glob("*.txt")} == {"a.txt", "c.txt"}
 
 
-def test_what_to_check_in_a_folder_is_named_by_file(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    (folder / "a.txt").write_text("42\n")
-    (folder / "b.txt").write_text("99\nA 7 man runs.\n")
-    result = seq2seq("translate", "--model", model, "-i", folder, "-o", tmp_path / "out")
-    assert "(first: b.txt, text " in result.err
+def test_what_to_check_in_a_folder_is_named_by_file(site: Site) -> None:
+    site.write(a_txt="42\n", b_txt="99\nA 7 man runs.\n")
+    assert "(first: b.txt, text " in site.translate().err
 
 
 def test_options_name_the_languages_of_a_model_that_names_none(
@@ -281,34 +272,22 @@ def test_options_name_the_languages_of_a_model_that_names_none(
 
 
 def test_what_ends_a_folder_early_or_not_at_all_is_continued(
-    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, output = tmp_path / "site", tmp_path / "out"
-    folder.mkdir()
-    (folder / "a.css").write_text("a")
-    (folder / "b.pdf").write_text("%PDF")
-    (folder / ".translated.jsonl").write_text("")  # it is a translation, too
-    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("A man.\n")
-    words = ("translate", "--model", model, "-i", folder, "-o", output, "--resume")
+    site.write(a_css="a", b_pdf="%PDF", **{os.fsdecode(b"caf\xe9_txt"): "A man.\n"})
     with monkeypatch.context() as patch:
         patch.setattr("seq2seq.cli.documents._translate", Mock(side_effect=KeyboardInterrupt))
-        assert seq2seq(*words).code == 130
-    assert "1 translated, 0 kept" in seq2seq(*words).err
-    assert "0 translated, 1 kept" in seq2seq(*words).err
+        assert site.translate().code == 130
+    assert "1 translated, 0 kept" in site.translate().err
+    assert "0 translated, 1 kept" in site.translate().err
 
 
-def test_a_link_that_became_a_folder_does_not_lead_to_the_source(
-    model: Path, seq2seq: Callable, tmp_path: Path
-) -> None:
-    folder = tmp_path / "site"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "a.txt").write_text("A man.\n")
-    link = folder / "z"
-    link.symlink_to(folder / "sub")
-    words = ("translate", "--model", model, "-i", folder, "-o", tmp_path / "out", "--resume")
-    assert seq2seq(*words).code == 0
+def test_a_link_that_became_a_folder_does_not_lead_to_the_source(site: Site) -> None:
+    site.write(**{"sub/a_txt": "A man.\n"})
+    link = site.folder / "z"
+    link.symlink_to(site.folder / "sub")
+    assert site.translate().code == 0
     link.unlink()
-    link.mkdir()
-    (link / "a.txt").write_text("Two dogs.\n")
-    assert seq2seq(*words).code == 0
-    assert (folder / "sub" / "a.txt").read_text() == "A man.\n"
+    site.write(**{"z/a_txt": "Two dogs.\n"})
+    assert site.translate().code == 0
+    assert (site.folder / "sub" / "a.txt").read_text() == "A man.\n"

@@ -1,12 +1,11 @@
 """`seq2seq fidelity` on the command line."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.cli.main import main
 from seq2seq.model_folder import TrainedModel, new_transformer, save_model
 from seq2seq.run.config import Config
 from seq2seq.sizes import TransformerConfig
@@ -14,50 +13,50 @@ from seq2seq.tokenizer import Tokenizer
 from seq2seq.update import TrainingConfig
 
 
-def verdicts(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, tuple[str, str]]:
-    assert main(["fidelity", "--json", *words]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    return {row["detail"]: (row["verdict"], row["here"]) for row in rows}
+@pytest.fixture
+def verdicts(seq2seq_json: Callable) -> Callable[..., dict[str, tuple[str, str]]]:
+    def run(*words: str | Path) -> dict[str, tuple[str, str]]:
+        rows = seq2seq_json("fidelity", *words)
+        return {row["detail"]: (row["verdict"], row["here"]) for row in rows}
+
+    return run
 
 
 def test_the_defaults_are_the_paper_s_and_where_it_is_silent_tensor2tensor_s(
-    capsys: pytest.CaptureFixture[str],
+    verdicts: Callable,
 ) -> None:
     for recipe in ("base_en_de", "big_en_de", "base_en_fr", "big_en_fr"):
-        rows = verdicts(capsys, f"experiment=paper/{recipe}")
+        rows = verdicts(f"experiment=paper/{recipe}")
         assert len(rows) == 27
         assert not any(here for _, here in rows.values())
-    assert verdicts(capsys)["label smoothing (5.4)"] == ("as tensor2tensor", "")
-    assert "differs" not in dict(verdicts(capsys, "variant=tensor2tensor").values())
+    assert verdicts()["label smoothing (5.4)"] == ("as tensor2tensor", "")
+    assert "differs" not in dict(verdicts("variant=tensor2tensor").values())
 
 
 def test_a_setting_is_named_at_each_detail_that_it_changes(
-    capsys: pytest.CaptureFixture[str],
+    verdicts: Callable, seq2seq: Callable
 ) -> None:
-    rows = verdicts(capsys, "model.norm_position=pre", "model.positions=concatenated")
+    rows = verdicts("model.norm_position=pre", "model.positions=concatenated")
     changed = {name: row for name, row in rows.items() if row[1]}
     assert changed == {
         "residual, norm, dropout (3.1, 5.4)": ("differs", "model.norm_position=pre"),
         "norm after the last layer (3.1)": ("differs", "model.norm_position=pre"),
         "positions (3.5)": ("as tensor2tensor", "model.positions=concatenated"),
     }
-    assert main(["fidelity", "model.norm_position=pre"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = seq2seq("fidelity", "model.norm_position=pre").out.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[-1].endswith("2 differ, 20 as the paper, 5 as tensor2tensor")
 
 
-def test_a_run_is_examined(
-    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_examined(tmp_path: Path, tokenizer: Tokenizer, verdicts: Callable) -> None:
     sizes = TransformerConfig(num_layers=1, d_model=32, d_ff=64, num_heads=4)
     config = Config(model=sizes, training=TrainingConfig(max_steps=30))
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
     model = new_transformer(sizes, tokenizer.vocab_size)
     save_model(tmp_path / "averaged", TrainedModel(model, tokenizer, "en", "de"))
-    rows = verdicts(capsys, "--model", str(tmp_path))
+    rows = verdicts("--model", tmp_path)
     assert rows["steps (5.2)"] == ("differs", "training.max_steps=30")
     assert rows["beam (6.1)"] == ("as the paper", "")
-    alone = verdicts(capsys, "--model", str(tmp_path / "averaged"))
+    alone = verdicts("--model", tmp_path / "averaged")
     assert alone.keys() < rows.keys()
     assert alone["sizes (Table 3)"][0] == "differs"

@@ -1,23 +1,18 @@
 """`seq2seq score` with real files."""
 
-import argparse
 import gzip
-import io
-import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from seq2seq.cli import score
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import Candidate, Translation
-from seq2seq.errors import UsageError, UserError
 from seq2seq.paper.table2 import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.score import ScoreConfig, score_all
 from seq2seq.search import SearchConfig
@@ -26,6 +21,7 @@ REFERENCES = ["Der Nord-Süd-Dialog, bitte.", "Ein Hund läuft im tiefen Schnee.
 HYPOTHESES = ["Der Nord-Süd-Dialog bitte.", "Ein Hund rennt im tiefen Schnee.", "Gut\u2028so."]
 OTHER = ["Der Dialog bitte.", "Ein Hund rennt im Schnee.", "so gut"]
 SOURCES = ["one", "two", "three"]
+MODEL = ("--model", "runs/mine", "-s", "test.en", "-r", "test.de")
 
 
 @pytest.fixture(autouse=True)
@@ -43,17 +39,6 @@ def write(path: Path, lines: list[str]) -> None:
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    score.add_arguments(parser)
-    return score.run(parser.parse_args(words))
-
-
-def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert run(*words, "--json") == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def values(results: dict[str, Any]) -> dict[str, float]:
     return {result["name"]: result["value"] for result in results["scores"]}
 
@@ -63,12 +48,9 @@ def expected(references: list[list[str]], **options: Any) -> dict[str, float]:
     return {s.name: s.value for s in score_all(HYPOTHESES, references, config)}
 
 
-def test_a_line_for_each_metric_with_value_and_signature(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("-i", "out.de", "-r", "test.de") == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
+def test_a_line_for_each_metric_with_value_and_signature(seq2seq: Callable) -> None:
+    printed = seq2seq("score", "-i", "out.de", "-r", "test.de")
+    assert (printed.code, printed.err) == (0, "")
     wanted = score_all(HYPOTHESES, [REFERENCES])
     lines = printed.out.splitlines()
     assert [s.name for s in wanted] == ["BLEU", "chrF2", "chrF2++", "TER", "exact match"]
@@ -77,17 +59,14 @@ def test_a_line_for_each_metric_with_value_and_signature(
     assert lines[len(wanted) :] == ["", *(f"{s.name}|{s.signature}" for s in wanted)]
 
 
-def test_texts_that_make_a_score_misleading_are_told_of(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_that_make_a_score_misleading_are_told_of(files: Path, seq2seq: Callable) -> None:
     write(files / "test.zh", ["狗在雪地里跑。", "孩子们在笑。", ""])
     write(files / "more.zh", ["狗在雪地里跑。", "孩子们在笑。", "好。"])
-    assert run("-i", "more.zh", "-r", "test.zh", "-r", "more.zh") == 0
-    told, other = capsys.readouterr().err.splitlines()
+    words = ("score", "-i", "more.zh", "-r", "more.zh")
+    told, other = seq2seq(*words, "-r", "test.zh").err.splitlines()
     assert told.startswith("seq2seq: BLEU's tokenizer 13a does not suit")
     assert "blank" in other
-    assert run("-i", "more.zh", "-r", "more.zh", "--tokenize", "zh") == 0
-    assert capsys.readouterr().err == ""
+    assert seq2seq(*words, "--tokenize", "zh").err == ""
 
 
 def test_two_files_are_scored_without_loading_torch(files: Path) -> None:
@@ -100,25 +79,22 @@ def test_two_files_are_scored_without_loading_torch(files: Path) -> None:
 
 
 def test_translations_may_come_from_standard_input(
-    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    files: Path, monkeypatch: pytest.MonkeyPatch, seq2seq_json: Callable
 ) -> None:
-    raw = (files / "out.de").read_bytes()
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-    assert values(run_json(capsys, "-i", "-", "-r", "test.de")) == expected([REFERENCES])
+    with (files / "out.de").open() as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert values(seq2seq_json("score", "-i", "-", "-r", "test.de")) == expected([REFERENCES])
 
 
-def test_several_references_and_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_references_and_the_options(seq2seq_json: Callable) -> None:
     words = ["-i", "out.de", "-r", "test.de", "-r", "other.de", "--tokenize", "intl", "--lowercase"]
-    results = run_json(capsys, *words)
+    results = seq2seq_json("score", *words)
     assert values(results) == expected([REFERENCES, OTHER], tokenize="intl", lowercase=True)
     assert "nrefs:2|case:lc" in results["scores"][0]["signature"]
 
 
-def test_the_paper_s_bleu_has_its_own_line_reason_and_language(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("-i", "out.de", "-r", "test.de", "--paper", "--language", "fr") == 0
-    printed = capsys.readouterr()
+def test_the_paper_s_bleu_has_its_own_line_reason_and_language(seq2seq: Callable) -> None:
+    printed = seq2seq("score", "-i", "out.de", "-r", "test.de", "--paper", "--language", "fr")
     wanted = paper_bleu(HYPOTHESES, [REFERENCES], "fr")
     lines = printed.out.splitlines()
     assert f"paper BLEU    {wanted.value:.2f}  {wanted.detail}" in lines
@@ -127,18 +103,17 @@ def test_the_paper_s_bleu_has_its_own_line_reason_and_language(
     assert printed.err == f"seq2seq: {WHY_IT_DIFFERS}\n"
 
 
-def test_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_systems_are_compared(seq2seq: Callable, seq2seq_json: Callable) -> None:
     words = ["-i", "out.de", "-r", "test.de", "--compare", "other.de", "test.de.gz"]
     words += ["--resampling", "randomization", "--samples", "20", "--seed", "3"]
-    comparisons = run_json(capsys, *words)["comparisons"]
+    comparisons = seq2seq_json("score", *words)["comparisons"]
     named = [(c["system"], c["baseline"], c["metric"]) for c in comparisons]
     systems = ["other.de", "test.de.gz"]
     assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "chrF2++", "TER")]
     assert comparisons[0]["difference"] < 0 < comparisons[4]["difference"]
     assert "|ar:20|seed:3|" in comparisons[0]["signature"]
 
-    assert run(*words) == 0
-    printed = capsys.readouterr().out
+    printed = seq2seq("score", *words).out
     assert "\nother.de against out.de (3 lines differ)\nBLEU " in printed
     assert "\ntest.de.gz against out.de (2 lines differ)\nBLEU " in printed
     assert f"p = {comparisons[0]['p_value']:.4f}" in printed
@@ -146,8 +121,9 @@ def test_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, printed.splitlines())) <= 100
 
 
-def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:
-    """Replace the translator by one that knows the hypotheses; returns what it is loaded with."""
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:
+    """What a translator that knows the hypotheses, in place of the real one, is loaded with."""
     loaded: list[tuple[str, TranslationOptions]] = []
 
     class Translator:
@@ -161,18 +137,14 @@ def fake_translator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Translat
             return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
 
     monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
+    tuned = SearchConfig(beam_size=8, alpha=1.0)
+    monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: tuned)
     return loaded
 
 
-def test_a_model_is_scored(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    loaded = fake_translator(monkeypatch)
-    tuned = SearchConfig(beam_size=8, alpha=1.0)
-    monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: tuned)
-    words = ["--model", "runs/mine", "-s", "test.en", "-r", "test.de", "--beam", "2"]
-    words += ["--precision", "bf16"]
-    results = run_json(capsys, *words, "--compare", "other.de", "--samples", "5")
+def test_a_model_is_scored(loaded: list[Any], seq2seq_json: Callable) -> None:
+    words = ("--beam", "2", "--precision", "bf16", "--compare", "other.de", "--samples", "5")
+    results = seq2seq_json("score", *MODEL, *words)
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
     options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2, alpha=1.0))
@@ -181,53 +153,44 @@ def test_a_model_is_scored(
 
 @pytest.mark.parametrize(("given", "used"), [([], "none"), (["--tokenize", "intl"], "intl")])
 def test_a_run_is_scored_by_the_tokenizer_of_its_validations(
-    given: list[str],
-    used: str,
-    files: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    given: list[str], used: str, files: Path, loaded: list[Any], seq2seq_json: Callable
 ) -> None:
-    fake_translator(monkeypatch)
-    monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: SearchConfig())
     (files / "config.yaml").write_text("bleu_tokenizer: none\n")
-    results = run_json(capsys, "--model", ".", "-s", "test.en", "-r", "test.de", *given)
+    results = seq2seq_json("score", "--model", ".", *MODEL[2:], *given)
     assert f"tok:{used}|" in results["scores"][0]["signature"]
 
 
 def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
-    files: Path, monkeypatch: pytest.MonkeyPatch
+    files: Path, loaded: list[Any], seq2seq: Callable
 ) -> None:
-    loaded = fake_translator(monkeypatch)
     write(files / "test.en", SOURCES[:2])
-    with pytest.raises(UserError, match=r"test\.en has 2 lines, test\.de has 3"):
-        run("--model", "runs/mine", "-s", "test.en", "-r", "test.de")
-    assert loaded == []
+    result = seq2seq("score", *MODEL)
+    assert (result.code, loaded) == (1, [])
+    assert "test.en has 2 lines, test.de has 3" in result.err
 
 
 @pytest.mark.parametrize(
     "words", ["--tokenize 13b", "--paper --language german", "--compare x --samples 0"]
 )
 def test_a_model_isn_t_run_when_an_option_is_refused(
-    words: str, monkeypatch: pytest.MonkeyPatch
+    words: str, loaded: list[Any], seq2seq: Callable
 ) -> None:
-    loaded = fake_translator(monkeypatch)
-    with pytest.raises(UsageError, match=rf"\b{words.rpartition(' ')[2]}\b"):
-        run("--model", "runs/mine", "-s", "test.en", "-r", "test.de", *words.split())
-    assert loaded == []
+    result = seq2seq("score", *MODEL, *words.split())
+    assert (result.code, loaded) == (2, [])
+    assert re.search(rf"\b{words.rpartition(' ')[2]}\b", result.err)
 
 
 def test_a_named_test_set_brings_source_references_and_language(
-    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    files: Path, loaded: list[Any], seq2seq_json: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def local(name: str, pair: str) -> tuple[Path, list[Path]]:
         assert (name, pair) == ("wmt14", "en-fr")
         return files / "test.en", [files / "test.de"]
 
     monkeypatch.setattr("seq2seq.score.named_test_set", local)
-    fake_translator(monkeypatch)
     wanted = expected([REFERENCES])
     for words in (["-i", "out.de"], ["--model", "runs/mine"]):
-        results = run_json(capsys, *words, "-t", "wmt14", "-l", "en-fr", "--paper")
+        results = seq2seq_json("score", *words, "-t", "wmt14", "-l", "en-fr", "--paper")
         paper = results["scores"].pop()
         assert values(results) == wanted
         assert "|test:wmt14|lang:en-fr|" in results["scores"][0]["signature"]

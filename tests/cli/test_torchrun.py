@@ -44,14 +44,12 @@ def test_two_processes_make_one_run(by_two: tuple[Path, str]) -> None:
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000004"]
 
 
-def test_fewer_processes_go_on_with_a_warning(
-    corpus, by_two: tuple[Path, str], seq2seq: Callable
-) -> None:
-    words = [*corpus.overrides(), *COMMAND, f"run_dir={by_two[0]}", "resume=true"]
-    refused = seq2seq("train", *words, "training.max_steps=6")
+def test_fewer_processes_go_on_with_a_warning(by_two: tuple[Path, str], train: Callable) -> None:
+    words = (*COMMAND, f"run_dir={by_two[0]}", "resume=true", "training.max_steps=6")
+    refused = train(*words)
     assert refused.code == 1
     assert "was trained with micro_batches=2, now 1" in refused.err.splitlines()[-1]
-    result = seq2seq("train", *words, "training.max_steps=6", TWO_MICRO_BATCHES)
+    result = train(*words, TWO_MICRO_BATCHES)
     assert result.code == 0, result.err
     assert "processes: 2 before, 1 now" in result.err
     assert [step for step, _ in losses(by_two[0])] == [1, 2, 3, 4, 5, 6]

@@ -25,12 +25,19 @@ def source(corpus) -> list[str]:
     return (corpus.folder / "test.source").read_text().splitlines()
 
 
-def translate(seq2seq: Callable, model: Path, tmp_path: Path, lines: list[str], *words: str):
-    path = tmp_path / "in"
-    path.write_text("".join(line + "\n" for line in lines))
-    result = seq2seq("translate", "--model", model, "-i", path, *words)
-    assert result.code == 0, result.err
-    return result.out.split("\n")[:-1]
+@pytest.fixture
+def translate(trained: Path, seq2seq: Callable, tmp_path: Path) -> Callable[..., list[str]]:
+    """Translate lines, as words say; with other models if they name some."""
+
+    def run(lines: list[str], *words: str | Path) -> list[str]:
+        path = tmp_path / "in"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        models = () if "--model" in words else ("--model", trained)
+        result = seq2seq("translate", "-i", path, *models, *words)
+        assert result.code == 0, result.err
+        return result.out.split("\n")[:-1]
+
+    return run
 
 
 def test_no_output_is_an_input_or_a_file_of_the_model(
@@ -198,10 +205,10 @@ def test_memory_does_not_grow_with_a_pipe(quick: Path) -> None:
 
 
 def test_alignments_have_a_line_for_each_line(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+    trained: Path, translate: Callable, tmp_path: Path, source: list[str]
 ) -> None:
     lines, links = ["", *source, "42 43"], tmp_path / "links.gz"
-    translate(seq2seq, trained, tmp_path, lines, "--alignments", links)
+    translate(lines, "--alignments", links)
     found = gzip.decompress(links.read_bytes()).decode().split("\n")
     translations = Translator.load(trained)
     expected = translations.alignments(lines, translations.translate(lines))
@@ -210,30 +217,26 @@ def test_alignments_have_a_line_for_each_line(
 
 
 def test_nbest_writes_k_candidates_per_line_the_best_first(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str]
+    translate: Callable, source: list[str]
 ) -> None:
-    best = translate(seq2seq, trained, tmp_path, source, "--scores")
-    rows = [
-        line.split("\t") for line in translate(seq2seq, trained, tmp_path, source, "--nbest", "3")
-    ]
+    rows = [line.split("\t") for line in translate(source, "--nbest", "3")]
     assert [int(number) for number, _, _ in rows] == [i for i in range(len(source)) for _ in "123"]
-    for i, line in enumerate(best):
-        score, text = line.split("\t")
+    for i, line in enumerate(translate(source, "--scores")):
         candidates = rows[3 * i : 3 * i + 3]
-        assert candidates[0][1:] == [text, score]
+        assert candidates[0][:0:-1] == line.split("\t")
         scores = [float(candidate[2]) for candidate in candidates]
         assert scores == sorted(scores, reverse=True)
 
 
 def test_prefixes_sentences_and_terms_are_those_of_the_translator(
-    trained: Path, seq2seq: Callable, tmp_path: Path
+    trained: Path, translate: Callable, tmp_path: Path
 ) -> None:
     prefixes, terms = tmp_path / "prefixes", tmp_path / "terms.tsv"
     prefixes.write_text("nine\n\nthree t\n\n")
     terms.write_text("seven\ttwo two\n# no term\n")
     lines = ["one two?  three four!", "", "six", "one two?three seven!"]
     words = ("--prefix", prefixes, "--glossary", terms, "--sentences", "--source-language", "en")
-    found = translate(seq2seq, trained, tmp_path, lines, *words)
+    found = translate(lines, *words)
     options = TranslationOptions(sentences=True, source_language="en", glossary=terms)
     expected = Translator.load(trained, options).translate(lines, ["nine", "", "three t", ""])
     assert found == [one.text for one in expected]
@@ -242,42 +245,35 @@ def test_prefixes_sentences_and_terms_are_those_of_the_translator(
 
 
 def test_several_models_are_an_ensemble(
-    trained: Path, seq2seq: Callable, tmp_path: Path, source: list[str], corpus
+    trained: Path, translate: Callable, seq2seq: Callable, tmp_path: Path, source: list[str], corpus
 ) -> None:
     folders = [trained / "checkpoints" / f"step_00000{step}" for step in (300, 450)]
     models = [word for folder in folders for word in ("--model", folder)]
     translations = Translator.load(folders).translate(source)
-    path = tmp_path / "in"
-    path.write_text("\n".join(source))
-    result = seq2seq("translate", *models, "-i", path, "--scores")
-    assert result.out == "".join(f"{one.score:.6f}\t{one.text}\n" for one in translations)
-    assert result.out != seq2seq("translate", *models[:2], "-i", path, "--scores").out
+    found = translate(source, *models, "--scores")
+    assert found == [f"{one.score:.6f}\t{one.text}" for one in translations]
+    assert found != translate(source, *models[:2], "--scores")
 
     output, reference = tmp_path / "out", corpus.folder / "test.target"
     output.write_text("".join(f"{one.text}\n" for one in translations))
-    scored = seq2seq("score", *models, "-s", path, "-r", reference)
+    scored = seq2seq("score", *models, "-s", tmp_path / "in", "-r", reference)
     assert scored.out == seq2seq("score", "-i", output, "-r", reference).out
 
 
 def test_the_engine_ctranslate2_says_what_differs_and_translates(
-    trained: Path,
-    seq2seq: Callable,
-    tmp_path: Path,
-    source: list[str],
+    trained: Path, translate: Callable, seq2seq: Callable, tmp_path: Path, source: list[str]
 ) -> None:
     pytest.importorskip("ctranslate2")
-    path = tmp_path / "in"
-    path.write_text("\n".join(source))
-    result = seq2seq("translate", "--model", trained, "-i", path, "--engine", "ctranslate2")
+    engine = ("--engine", "ctranslate2")
     translator = Translator.load(trained, TranslationOptions(engine="ctranslate2"))
     expected = [one.text for one in translator.translate_stream(source)]
-    assert result.out.splitlines() == expected
+    assert translate(source, *engine) == expected
+    result = seq2seq("translate", "--model", trained, "-i", tmp_path / "in", *engine)
     assert result.err.count("engine ctranslate2: ") == 1
-    greedy = ["translate", "--model", trained, "-i", path, "--engine", "ctranslate2", "--beam", "1"]
     search = SearchConfig(beam_size=1, alpha=translator.search.alpha)
     translator = Translator.load(trained, TranslationOptions(engine="ctranslate2", search=search))
-    found = [(f"{one.score:.6f}", one.text) for one in translator.translate_stream(source)]
-    lines = seq2seq(*greedy, "--scores").out.splitlines()
-    assert [tuple(line.split("\t")) for line in lines] == found
-    lines = seq2seq(*greedy, "--nbest", "1").out.splitlines()
-    assert [tuple(line.split("\t")[:0:-1]) for line in lines] == found
+    found = [[f"{one.score:.6f}", one.text] for one in translator.translate_stream(source)]
+    greedy = (*engine, "--beam", "1")
+    assert [line.split("\t") for line in translate(source, *greedy, "--scores")] == found
+    nbest = [line.split("\t") for line in translate(source, *greedy, "--nbest", "1")]
+    assert [row[:0:-1] for row in nbest] == found

@@ -1,8 +1,8 @@
 """The card of a model, as the Hugging Face hub reads it."""
 
 import hashlib
-import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ def test_the_card_reads_as_the_hub_reads_it_and_has_the_metrics_of_the_run(run: 
 
 
 def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, seq2seq_json: Callable
 ) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     folder = find_model(copy)
@@ -44,16 +44,11 @@ def test_the_scores_of_a_tuned_models_card_are_those_of_its_search(
     before = ModelCard.load(folder / "README.md").data.eval_results
     assert main(["tune", "--model", str(copy), "--beams", "2", "--alphas", "3"]) == 0
     card = ModelCard.load(folder / "README.md")
-    capfd.readouterr()
-    valid = [str(run.parent / f"valid.{side}") for side in ("source", "target")]
-    search = ["--beam", "2", "--alpha", "3"]
-    assert (
-        main(["score", "--model", str(run), "-s", valid[0], "-r", valid[1], *search, "--json"]) == 0
-    )
-    scores = {s["name"]: s for s in json.loads(capfd.readouterr().out)["scores"]}
-    for result, old, name in zip(
-        card.data.eval_results, before, ("BLEU", "chrF2", "TER"), strict=True
-    ):
+    texts = ("-s", run.parent / "valid.source", "-r", run.parent / "valid.target")
+    scored = seq2seq_json("score", "--model", run, *texts, "--beam", "2", "--alpha", "3")
+    scores = {score["name"]: score for score in scored["scores"]}
+    names = ("BLEU", "chrF2", "TER")
+    for result, old, name in zip(card.data.eval_results, before, names, strict=True):
         assert result.metric_value == pytest.approx(scores[name]["value"], abs=0.005)
         assert result.metric_name == f"{name} {scores[name]['signature']}"
         assert result.metric_args == {"beam_size": 2, "alpha": 3.0}

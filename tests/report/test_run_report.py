@@ -5,6 +5,7 @@ import logging
 import math
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +13,10 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from lxml import html
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
-from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
 from seq2seq.data.corpus import CorpusConfig, Split
 from seq2seq.decoding.translator import Translator
@@ -41,6 +41,14 @@ def table_rows(content: str) -> list[list[str]]:
     return [[cell.text_content() for cell in row] for row in rows]
 
 
+def composed(overrides: list[str]) -> DictConfig:
+    """What Hydra makes of a command line."""
+    quoted = list(map(quote_text, overrides))
+    register(quoted)
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+        return compose("train", quoted)
+
+
 def test_training_writes_a_page_that_loads_nothing(run: Path) -> None:
     content = (run / "report.html").read_text()
     page = html.fromstring(content)
@@ -63,15 +71,10 @@ def test_the_page_has_the_details_that_differ_from_the_paper(run: Path) -> None:
     assert found == [[str(row.number), row.detail] for row in differing] != []
 
 
-def test_the_page_and_json_agree_with_metrics_and_score(
-    run: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    places = {side: str(run.parent / f"valid.{side}") for side in ("source", "target")}
-    assert main(["report", str(run), "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
-    score = ["score", "--model", str(run), "-s", places["source"], "-r", places["target"]]
-    assert main([*score, "--json"]) == 0
-    scores = json.loads(capfd.readouterr().out)["scores"]
+def test_the_page_and_json_agree_with_metrics_and_score(run: Path, seq2seq_json: Callable) -> None:
+    source, reference = (run.parent / f"valid.{side}" for side in ("source", "target"))
+    report = seq2seq_json("report", run)
+    scores = seq2seq_json("score", "--model", run, "-s", source, "-r", reference)["scores"]
     assert report["sets"][0]["scores"] == scores
     records = list(read_metrics(run / "metrics.jsonl"))
     for name, points in report["curves"].items():
@@ -93,17 +96,12 @@ def test_the_page_and_json_agree_with_metrics_and_score(
     assert report["ended"] == "at step 4 of 4"
 
 
-def test_a_long_line_is_no_sample(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_line_is_no_sample(run: Path, tmp_path: Path, seq2seq_json: Callable) -> None:
     long = " ".join(f"<i>word{i}" for i in range(20_000))
-    texts = {"source": ["a man sees the sea."] * 3, "target": ["a man", long, "the sea"]}
-    places = []
-    for side, lines in texts.items():
-        places.append(str(tmp_path / side))
-        Path(places[-1]).write_text("\n".join(lines) + "\n")
-    assert main(["report", str(run), "--test", *places, "--json"]) == 0
-    (one,) = json.loads(capfd.readouterr().out)["sets"]
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("a man sees the sea.\n" * 3)
+    target.write_text(f"a man\n{long}\nthe sea\n")
+    (one,) = seq2seq_json("report", run, "--test", source, target)["sets"]
     assert {sample["line"] for sample in one["samples"]} == {1, 3}
     assert "TER is skipped: line 2 has 20,000 words" in one["without_ter"]
 
@@ -118,11 +116,8 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
     config.resume = "auto"
     name, command, *overrides = shlex.split(train_command(config))
     assert (name, command) == ("seq2seq", "train")
-    quoted = [quote_text(override) for override in overrides]
-    register(quoted)
-    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
-        again = replace(config, run_dir=None, cache=None, resume=False)
-        assert OmegaConf.to_object(compose("train", quoted)) == again
+    again = replace(config, run_dir=None, cache=None, resume=False)
+    assert OmegaConf.to_object(composed(overrides)) == again
 
 
 def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configuration(
@@ -134,10 +129,7 @@ def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configu
     # Else the default dropout would be taken for one that nobody has chosen.
     initial.model.config = replace(initial.model.config, dropout=0.3)
     overrides = shlex.split(train_command(config))[2:]
-    quoted = [quote_text(override) for override in overrides]
-    register(quoted)
-    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
-        chosen = compose("train", quoted)
+    chosen = composed(overrides)
     inherit(chosen, initial, overrides)
     chosen.init_sha256 = config.init_sha256
     assert OmegaConf.to_object(chosen) == config
@@ -191,19 +183,16 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     assert list(scored.sets) == ["valid"]
 
 
-def test_a_comparison_agrees_with_score(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    source, reference = (str(run.parent / f"valid.{side}") for side in ("source", "target"))
+def test_a_comparison_agrees_with_score(run: Path, tmp_path: Path, seq2seq_json: Callable) -> None:
+    source, reference = (run.parent / f"valid.{side}" for side in ("source", "target"))
     run = copy_run(run, tmp_path / "run", {"bleu_tokenizer": "char"})
     lines = ["<i>", *["a man sees the sea."] * 10]
     (tmp_path / "other").write_text("\n".join(lines) + "\n")
-    assert main(["report", str(run), "--compare", str(tmp_path / "other"), "--json"]) == 0
-    comparison = json.loads(capfd.readouterr().out)["sets"][0]["comparison"]
-    score = ["score", "--model", str(run), "-s", source, "-r", reference, "--json"]
-    assert main([*score, "--compare", str(tmp_path / "other")]) == 0
-    expected = json.loads(capfd.readouterr().out)["comparisons"]
-    for test, wanted in zip(comparison["tests"], expected, strict=True):
+    compared = ("--compare", tmp_path / "other")
+    found = seq2seq_json("report", run, *compared)["sets"][0]["comparison"]["tests"]
+    score = ("score", "--model", run, "-s", source, "-r", reference)
+    expected = seq2seq_json(*score, *compared)["comparisons"]
+    for test, wanted in zip(found, expected, strict=True):
         for key in ("metric", "value", "difference", "p_value", "signature"):
             assert test[key] == wanted[key]
     # The first figures of the page.
@@ -215,17 +204,14 @@ def test_a_comparison_agrees_with_score(
         assert f"{test['difference']:+.2f}, p = {test['p_value']:.4f}" in name.text_content()
 
 
-def test_two_runs_are_compared(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_runs_are_compared(run: Path, tmp_path: Path, seq2seq_json: Callable) -> None:
     settings = {"training.warmup_steps": 7, "run_dir": str(tmp_path / "second")}
     second = copy_run(run, tmp_path / "second", settings)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for record in records:
         record["step"] += 100
     (second / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    assert main(["report", str(run), "--compare", str(second), "--json"]) == 0
-    other = json.loads(capfd.readouterr().out)["other_run"]
+    other = seq2seq_json("report", run, "--compare", second)["other_run"]
     assert other["run"] == "second"
     assert other["same_sets"] == {"valid": "valid"}
     assert other["settings"] == {"training.warmup_steps": [4, 7]}
@@ -274,22 +260,18 @@ def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) 
 
 
 def test_translations_of_another_text_are_not_compared(
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Path, tmp_path: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Translator, "translate_stream", None)  # refused before the work
     (tmp_path / "other").write_text("one line\n")
-    assert main(["report", str(run), "--compare", str(tmp_path / "other")]) == 1
-    assert "11 and 1 lines: not the same test set" in capsys.readouterr().err
+    result = seq2seq("report", run, "--compare", tmp_path / "other")
+    assert (result.code, "11 and 1 lines: not the same test set" in result.err) == (1, True)
 
 
 def test_a_report_that_cannot_be_written_ends_no_training_badly(
     run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(run, copy)
+    copy = shutil.copytree(run, tmp_path / "run")
     (copy / "finished.json").unlink()
     (copy / "report.html").unlink()
     (copy / "report.html" / "in_the_way").mkdir(parents=True)
