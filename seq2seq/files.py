@@ -444,8 +444,3 @@ def _open_listed_file(folder: Path, name: str, max_bytes: int) -> Iterator[Buffe
             raise UserError(f"{folder / name}: corrupt, its content is not what was written")
         file.seek(0)
         yield file
-
-
-def manifest_sum(folder: Path) -> str:
-    """Return the sha256 of a folder's manifest, and so of all that it lists."""
-    return hashlib.sha256(read_regular_file(folder / MANIFEST, MAX_BYTES)).hexdigest()

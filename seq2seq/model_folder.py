@@ -10,7 +10,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -315,7 +315,7 @@ def average(folders: Sequence[Path]) -> TrainedModel:
         for name, value in checkpoint.model.state_dict().items():
             sums[name] += value
     mean.model.load_state_dict({name: value / len(folders) for name, value in sums.items()})
-    return replace(mean, search=None)
+    return mean
 
 
 Descriptions: TypeAlias = Mapping[str, tuple[torch.dtype | None, tuple[int, ...]]]

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from seq2seq.cli.text import check_output, print_json, read_leniently, read_parallel
+from seq2seq.cli.text import check_output, print_json, read_parallel
 from seq2seq.errors import UsageError, UserError
 
 EXAMPLES = """\
@@ -15,7 +15,6 @@ The page has no scripts and no links. Training writes it too, as report.html in 
 examples:
   seq2seq report runs/captions
   seq2seq report runs/captions --test test.en test.de -o captions.html
-  seq2seq report runs/captions --compare runs/second -o comparison.html
   seq2seq report runs/captions --json > captions.json
 """
 
@@ -34,12 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="LANG", help="target language of --test, if the model has several"
     )
-    parser.add_argument(
-        "--compare",
-        metavar="RUN2|FILE",
-        help="another run, or a file of translations of the test set; for several files, seq2seq"
-        " score --compare",
-    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
@@ -52,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
     from seq2seq.machine.resources import retain_freed_memory
     from seq2seq.report.page import draw_page
-    from seq2seq.report.run_report import distinct_names, make_report
+    from seq2seq.report.run_report import make_report
     from seq2seq.report.sets import TextSet
     from seq2seq.run.folder import RunFolder
     from seq2seq.text import create_binary
@@ -60,25 +53,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
     if arguments.output is not None:
-        check_output(arguments.output, *chain(*arguments.test), arguments.compare)
+        check_output(arguments.output, *chain(*arguments.test))
     folder = Path(arguments.run_dir)
     files = RunFolder(folder)
     if not files.metrics.is_file():
         raise UserError(f"{folder}: no {files.metrics.name}; give the run_dir of a run")
     retain_freed_memory()
-    names = distinct_names([Path(source) for source, _ in arguments.test])
-    tests = [
-        TextSet(name, *read_parallel(*paths), arguments.to)
-        for name, paths in zip(names, arguments.test, strict=True)
-    ]
-    compared, outputs = None, None
-    if arguments.compare is not None:
-        compared = Path(arguments.compare)
-        if not compared.is_dir():
-            if len(tests) > 1:
-                raise UsageError("--compare FILE is of one test set: give one --test")
-            outputs = read_leniently(arguments.compare)
-    make = partial(make_report, folder, tests, compared, outputs, device=arguments.device)
+    names = [Path(source).name for source, _ in arguments.test]
+    tests = []
+    for name, (source, reference) in zip(names, arguments.test, strict=True):
+        shown = name if names.count(name) == 1 else source
+        tests.append(TextSet(shown, *read_parallel(source, reference), arguments.to))
+    make = partial(make_report, folder, tests, device=arguments.device)
     if arguments.json:
         print_json(asdict(make()))
         return 0

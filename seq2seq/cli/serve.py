@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from seq2seq.cli.options import add_options
 from seq2seq.cli.text import report
 from seq2seq.cli.translation_options import (
+    ENGINE,
     add_beam_options,
     add_device_options,
     translation_options,
@@ -50,10 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="give the model each line as a whole, not sentence by sentence",
     )
-    engine = "native, ctranslate2 (pip install ctranslate2), also with --precision int8, or auto"
-    engine += " (default): whichever translates one sentence faster on this machine"
-    add_options(parser, {"--engine ENGINE": engine})
-    parser.set_defaults(host="127.0.0.1", port=5000, engine="auto")
+    add_options(parser, ENGINE)
+    parser.set_defaults(host="127.0.0.1", port=5000)
     add_device_options(parser)
     limits = {
         "--char-limit N": "maximum characters of a request, 20 times as many of a file (default"
@@ -153,7 +152,7 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
 
 def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
     from seq2seq.decoding.engines import DIFFERENCE
-    from seq2seq.decoding.translator import Translator, fastest_translator
+    from seq2seq.decoding.translator import Translator
     from seq2seq.model_folder import load_model
     from seq2seq.run.folder import find_model
 
@@ -164,11 +163,8 @@ def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
         )
     names: dict[Pair, str] = {}
     translators: dict[Pair, Translator] = {}
-    choose = arguments.engine == "auto"
-    if choose:
-        arguments.engine = "ctranslate2" if arguments.precision == "int8" else None
-    each = [translation_options(arguments, [run]) for run in arguments.model]
-    for run, pair, options in zip(arguments.model, pairs, each, strict=True):
+    options = translation_options(arguments)
+    for run, pair in zip(arguments.model, pairs, strict=True):
         trained = load_model(find_model(Path(run)))
         source, targets = _languages(run, trained, pair)
         if arguments.glossary is not None and len(arguments.model) * len(targets) > 1:
@@ -178,12 +174,7 @@ def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
             )
         has_several = len(trained.target_languages) > 1
         to = targets[0] if has_several else None
-        options = replace(options, source_language=pair and source, to=to)
-        if choose:
-            translator, reason = fastest_translator(trained, options)
-            report(f"{run}: {reason}")
-        else:
-            translator = Translator(trained, options)
+        translator = Translator(trained, replace(options, source_language=pair and source, to=to))
         translator.translate([_FIRST])
         for target in targets:
             into_target = translator.with_target_language(target) if has_several else translator
@@ -194,7 +185,7 @@ def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
                 )
             names[source, target] = run
             translators[source, target] = into_target
-    if any(translator.options.engine == "ctranslate2" for translator in translators.values()):
+    if options.engine == "ctranslate2":
         report(DIFFERENCE)
     return translators
 

@@ -185,7 +185,7 @@ def _translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_
 
     world = Processes.from_environment()
     with world.process_group(DAY):
-        options = options_of_rank(world, translation_options(arguments, arguments.model))
+        options = options_of_rank(world, translation_options(arguments))
         translator = Translator.load(arguments.model, options)
         retain_freed_memory()
         output = partial(_chunk_output, arguments, translator)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from seq2seq.search import SearchConfig
 
 
+ENGINE = {
+    "--engine ENGINE": "native (default), or ctranslate2 (pip install ctranslate2): often faster,"
+    " also with --precision int8, but some outputs differ",
+}
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -66,10 +70,8 @@ def add_search_options(parser: argparse._ActionsContainer) -> None:
         " them",
         "--source-language CODE": "language of the text, for documents and abbreviations, such as"
         " en (default: the model's)",
-        "--engine ENGINE": "native (default), or ctranslate2 (pip install ctranslate2): often"
-        " faster, also with --precision int8, but some outputs differ",
     }
-    add_options(parser, options)
+    add_options(parser, options | ENGINE)
     parser.set_defaults(sentences=None)
     add_device_options(parser)
 

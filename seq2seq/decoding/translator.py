@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -473,37 +472,3 @@ def make_batches(
     while sum(divisions) < min(workers, len(order)):
         divisions[max(range(len(batches)), key=tokens)] += 1
     return [b[part::n] for b, n in zip(batches, divisions, strict=True) for part in range(n)]
-
-
-def fastest_translator(
-    trained: TrainedModel,
-    options: TranslationOptions,
-    *,
-    clock: Callable[[], float] = time.perf_counter,
-) -> tuple[Translator, str]:
-    """Make a translator with each engine, measure them in turn, and return the faster and why.
-
-    They translate 20 pieces of the vocabulary.
-    """
-    if options.precision == "int8":
-        return Translator(trained, options), "engine ctranslate2, which precision int8 needs"
-    native = Translator(trained, replace(options, engine="native"))
-    ids = range(END_ID + 1, trained.tokenizer.source_vocab_size)[:20]
-    sentence = "".join(trained.tokenizer.source_pieces(list(ids))).replace("▁", " ")
-    try:
-        with_ctranslate2 = Translator(trained, replace(options, engine="ctranslate2"))
-        with_ctranslate2.translate([sentence])
-    except UserError as error:
-        return native, f"engine native; the other can't be used: {error}"
-    seconds = {native: float("inf"), with_ctranslate2: float("inf")}
-    for _ in range(5):
-        for translator in seconds:
-            start = clock()
-            translator.translate([sentence])
-            seconds[translator] = min(seconds[translator], clock() - start)
-    faster, slower = sorted(seconds, key=seconds.__getitem__)
-    gain = seconds[slower] / seconds[faster]
-    return faster, (
-        f"engine {faster.options.engine}, for one sentence {gain:.1f} times as fast here as engine"
-        f" {slower.options.engine}"
-    )

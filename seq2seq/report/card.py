@@ -10,20 +10,16 @@ from typing import Any
 from torch import Tensor
 
 from seq2seq.decoding.translation import OutputWarnings
-from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import TrainedModel, translate_command
 from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
-from seq2seq.report.sets import TextSet, find_warnings, for_language
 from seq2seq.run.records import bleu_by_set
-from seq2seq.score import Score, ScoreConfig, score_all
-from seq2seq.search import SearchConfig
+from seq2seq.score import Score
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _RECIPE = ("data.tokenizer.", "data.filter.", "model.", "training.", "search.", "bleu", "seed")
-_DATA = "## Data\n"
 
 
 @dataclass(frozen=True)
@@ -130,47 +126,6 @@ def model_card(facts: ModelFacts) -> str:
             f"{number:,} {_plain(why)}" for why, number in counts.dropped.items() if number
         ),
     )
-
-
-def score_for_card(
-    translator: Translator, texts: Sequence[TextSet], scoring: ScoreConfig, *, run: str, data: str
-) -> CardScores:
-    """Translate and score the validation sets of a run."""
-    search = translator.search
-    assert isinstance(search, SearchConfig)
-    warnings, sets = OutputWarnings(), {}
-    for text in texts:
-        translations = list(for_language(translator, text).translate_stream(text.sources))
-        warnings += find_warnings(text.sources, translations)[0]
-        outputs = [translation.text for translation in translations]
-        sets[text.name] = score_all(outputs, [text.references], scoring)
-    return CardScores(run, data, sets, search.beam_size, search.alpha, warnings)
-
-
-def replace_scores(card: bytes, scored: CardScores) -> bytes:
-    """Replace the scores in a card; all other text stays.
-
-    A README that is not a model card stays as it is.
-    """
-    from huggingface_hub import ModelCard
-
-    text = card.decode(errors="surrogateescape")
-    if not text.startswith("---\n") or _DATA not in text:
-        return card
-    try:
-        described = ModelCard(text)
-    except Exception:  # front matter that its owner wrote, and the hub would refuse
-        return card
-    for key, value in _results(scored).items():
-        setattr(described.data, key, value)
-    section = _score_section(scored)
-    body, replacements = re.subn(
-        r"(?ms)^## Scores on .*?(?=^## |\Z)", lambda _: f"{section}\n", described.text, count=1
-    )
-    if not replacements:
-        body = body.replace(_DATA, f"{section}\n{_DATA}", 1)
-    front = f"---\n{described.data.to_yaml()}\n---\n"
-    return f"{front}{body}".encode(errors="surrogateescape")
 
 
 def _results(scored: CardScores) -> dict[str, Any]:

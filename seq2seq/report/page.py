@@ -7,7 +7,7 @@ from a corpus, a model or a configuration is shown and not interpreted.
 import io
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -100,7 +100,8 @@ def _charts(report: RunReport) -> list[Chart]:
     charts = []
     for title, metrics in _CHARTS.items():
         curves, last = dict[str, Points](), {}
-        for label, points in _curves(report, metrics or bleus):
+        for label, name in (metrics or bleus).items():
+            points = report.curves.get(name, [])
             if title == _LOSS:
                 points = [(step, math.log(value)) for step, value in points if value > 0]
             if points:
@@ -109,20 +110,6 @@ def _charts(report: RunReport) -> list[Chart]:
         if curves:
             charts.append(Chart(title, Markup(curves_svg(curves)), last))
     return charts
-
-
-def _curves(report: RunReport, metrics: Mapping[str, str]) -> Iterator[tuple[str, Points]]:
-    """Yield the curves of metrics by their labels, then the other run's on the same text."""
-    for label, name in metrics.items():
-        yield label, report.curves.get(name, [])
-    if (other := report.other_run) is None:
-        return
-    for label, name in metrics.items():
-        same = other.same_sets.get(set_name(name)) if name.startswith("valid/") else None
-        if same is not None:
-            kind = name.rpartition("/")[2]
-            metric = f"valid/{kind}" if same == "valid" else f"valid/{same}/{kind}"
-            yield f"{label}, {other.run}", other.curves.get(metric, [])
 
 
 def _validations(report: RunReport) -> tuple[list[str], list[tuple[int, list[float | None]]]]:

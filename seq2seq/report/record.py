@@ -86,16 +86,6 @@ def read_data_record(run: Path) -> DataRecord | None:
     return None
 
 
-def validation_sums(run: Path) -> dict[str, list[str]]:
-    """Return the recorded sums of each validation set, by the name of the set."""
-    record, sums = read_data_record(run) or DataRecord(), dict[str, list[str]]()
-    for file, digest in record.sha256.items():
-        split, *rest = file.partition(": ")[0].split(".")
-        if split in ("valid", "valid_sets"):
-            sums.setdefault("valid" if split == "valid" else rest[0], []).append(digest)
-    return sums
-
-
 @contextmanager
 def folder_of_text(run: Path) -> Iterator[None]:
     """Work in the folder in which relative paths of a run's text begin, if it is still there."""

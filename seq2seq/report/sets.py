@@ -1,17 +1,17 @@
-"""What a model does on test sets: scores, suspicious outputs, samples, another system beside it."""
+"""What a model does on test sets: scores, suspicious outputs, samples."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import chain, groupby, islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from seq2seq.data.corpus import training_splits
 from seq2seq.decoding.translation import WARNINGS, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.report.significance import Comparison, bleu_interval, compare, line_chrf
+from seq2seq.report.significance import bleu_interval, line_chrf
 from seq2seq.run.config import Config
 from seq2seq.score import SCRIPTS, Score, ScoreConfig, score_all, too_long_for_ter
 
@@ -89,30 +89,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class LineChange:
-    """A line, counted from 1, that one system translates better than the other."""
-
-    line: int
-    source: str
-    reference: str
-    run: str
-    other: str
-    run_chrf: float
-    other_chrf: float
-
-
-@dataclass(frozen=True)
-class SetComparison:
-    """Another system compared with the run, which is the baseline of the tests."""
-
-    other: str
-    tests: list[Comparison]
-    lines_won: list[LineChange]
-    """Lines that the run translates better, by chrF."""
-    lines_lost: list[LineChange]
-
-
-@dataclass(frozen=True)
 class SetReport:
     """What a model does on one test set."""
 
@@ -128,28 +104,18 @@ class SetReport:
     overlap: Overlap | str
     """If the training text can't be read, the reason."""
     samples: list[Sample]
-    comparison: SetComparison | None
 
 
 def report_sets(
-    translator: Translator,
-    texts: Sequence[TextSet],
-    config: Config,
-    names: tuple[str, str],
-    others: Sequence[list[str]],
+    translator: Translator, texts: Sequence[TextSet], config: Config
 ) -> list[SetReport]:
-    """Translate and score test sets; compare with another system's outputs where there are any.
-
-    The names are those of the run and of the other system.
-    """
+    """Translate and score test sets."""
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
-    overlaps = count_overlaps(config, texts)
     reports = []
-    for text, theirs, overlap in zip(texts, others, overlaps, strict=True):
+    for text, overlap in zip(texts, count_overlaps(config, texts), strict=True):
         into = for_language(translator, text)
         translations = list(into.translate_stream(text.sources))
         outputs = [translation.text for translation in translations]
-        comparison = compare_set(names, text, outputs, theirs, scoring) if theirs else None
         warnings, lines = find_warnings(text.sources, translations)
         report = SetReport(
             name=text.name,
@@ -161,7 +127,6 @@ def report_sets(
             warning_lines=lines,
             overlap=overlap,
             samples=choose_samples(into, text, outputs),
-            comparison=comparison,
         )
         reports.append(report)
     return reports
@@ -219,11 +184,12 @@ def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]
 
     Lines of more than `MAX_CHARACTERS` characters are skipped, and so are blank ones.
     """
-    ranked = sorted(
-        (line_chrf(output, reference), number, source, reference, output)
-        for number, source, reference, output in _short(text.sources, text.references, outputs)
-        if source.strip() and reference.strip()
-    )
+    ranked = []
+    for number, row in enumerate(zip(text.sources, text.references, outputs, strict=True), start=1):
+        source, reference, output = row
+        if source.strip() and reference.strip() and max(map(len, row)) <= MAX_CHARACTERS:
+            ranked.append((line_chrf(output, reference), number, *row))
+    ranked.sort()
     worst, rest = ranked[:EXAMPLES], ranked[EXAMPLES:]
     best = rest[-EXAMPLES:][::-1]
     middle = max(0, (len(ranked) - EXAMPLES) // 2)
@@ -234,13 +200,6 @@ def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]
             attention = attention_of(translator, source, output)
             samples.append(Sample(kind, number, source, reference, output, chrf, attention))
     return samples
-
-
-def _short(*texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the number of each line that can be shown, and what each of the texts has there."""
-    for number, row in enumerate(zip(*texts, strict=True), start=1):
-        if max(map(len, row)) <= MAX_CHARACTERS:
-            yield number, *row
 
 
 def attention_of(translator: Translator, source: str, output: str) -> Attention | None:
@@ -273,31 +232,3 @@ def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
                 missing.update(range(*word.span()))
     runs = groupby(range(len(text)), missing.__contains__)
     return [("".join(map(text.__getitem__, places)), differs) for differs, places in runs]
-
-
-def compare_set(
-    names: tuple[str, str],
-    text: TextSet,
-    run: Sequence[str],
-    other: Sequence[str],
-    scoring: ScoreConfig,
-) -> SetComparison:
-    """Compare the outputs of a run and of another system."""
-    changes = line_changes(text.sources, text.references, run, other)
-    return SetComparison(
-        other=names[1],
-        tests=compare({names[0]: run, names[1]: other}, [text.references], scoring),
-        lines_won=[line for line in changes if line.run_chrf > line.other_chrf][:EXAMPLES],
-        lines_lost=[line for line in changes[::-1] if line.run_chrf < line.other_chrf][:EXAMPLES],
-    )
-
-
-def line_changes(
-    sources: Sequence[str], references: Sequence[str], run: Sequence[str], other: Sequence[str]
-) -> list[LineChange]:
-    """List the lines that can be shown, those first in which the run gains most chrF."""
-    changes = []
-    for line, source, reference, mine, theirs in _short(sources, references, run, other):
-        chrfs = line_chrf(mine, reference), line_chrf(theirs, reference)
-        changes.append(LineChange(line, source, reference, mine, theirs, *chrfs))
-    return sorted(changes, key=lambda change: change.other_chrf - change.run_chrf)

@@ -137,8 +137,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOption
             return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
 
     monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
-    tuned = SearchConfig(beam_size=8, alpha=1.0)
-    monkeypatch.setattr("seq2seq.decoding.ensemble.saved_search", lambda runs: tuned)
     return loaded
 
 
@@ -147,7 +145,7 @@ def test_a_model_is_scored(loaded: list[Any], seq2seq_json: Callable) -> None:
     results = seq2seq_json("score", *MODEL, *words)
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
-    options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2, alpha=1.0))
+    options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2))
     assert loaded == [(["runs/mine"], options)]
 
 

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.decoding.engines import BeamsByLength
 from seq2seq.decoding.glossary import Term, constrained_search
-from seq2seq.decoding.options import SamplingConfig, SweepConfig
+from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample
 from seq2seq.errors import UserError
 from seq2seq.fast.search import FastBeams, topk_by_blocks
@@ -172,22 +171,6 @@ def test_candidates_of_a_few_sentences_at_a_time_are_those_of_all() -> None:
     torch.testing.assert_close(scores, expected.flatten(1).topk(2 * beam).values)
     sentence = torch.arange(sentences).unsqueeze(1)
     torch.testing.assert_close(scores, expected[sentence, parents, tokens])
-
-
-@pytest.mark.parametrize("beam", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(3))
-def test_one_search_for_several_alphas_finds_what_a_search_for_each_finds(
-    seed: int, beam: int
-) -> None:
-    table, alphas = Table(seed, vocab_size=5, sharpness=1.0, end=-1.0), (0.6, 0.0, 2.5, 1.0)
-    limits, prefixes = [9, 1, 12, 5, 7], [(), (), (3, 2), (4,), ()]
-    choices: dict[str, Any] = {"prefixes": prefixes, "beam_size": beam}
-    swept = search(table, limits, BeamsByLength, config=SweepConfig, alphas=alphas, **choices)
-    for alpha, found in zip(alphas, zip(*swept, strict=True), strict=True):
-        expected = search(table, limits, alpha=alpha, **choices)
-        for one, (wanted,) in zip(found, expected, strict=True):
-            assert (one.token_ids, one.truncated) == (wanted.token_ids, wanted.truncated)
-            assert one.score == pytest.approx(wanted.score)
 
 
 @pytest.mark.parametrize(

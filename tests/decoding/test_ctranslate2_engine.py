@@ -1,7 +1,6 @@
 """CTranslate2 as the engine, against the native search."""
 
 import importlib.util
-import itertools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -11,10 +10,10 @@ import torch
 
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translation import Candidate
-from seq2seq.decoding.translator import Translator, fastest_translator
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import SearchConfig, length_penalty
+from seq2seq.search import length_penalty
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeTrained
@@ -161,9 +160,8 @@ def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[st
     with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
         TranslationOptions(precision="int8")
     options = TranslationOptions(device="cpu", precision="int8", engine="ctranslate2")
-    translator, reason = fastest_translator(trained, options)
-    assert reason == "engine ctranslate2, which precision int8 needs"
-    assert all(found.candidates for found in translator.translate(sentences[:5]))
+    translations = Translator(trained, options).translate(sentences[:5])
+    assert all(translation.candidates for translation in translations)
 
 
 def test_what_the_engine_can_t_do_is_one_line(
@@ -194,17 +192,3 @@ def test_a_target_language_stands_before_the_source(
         for translator in both(trained, beam_size=1, max_extra_tokens=5, to=to)
     ]
     assert texts[0] == texts[1] != texts[2] == texts[3]
-
-
-def test_the_faster_engine_for_a_single_sentence_is_chosen(trained: TrainedModel) -> None:
-    options = TranslationOptions(device="cpu", search=SearchConfig(max_extra_tokens=1))
-    for seconds, fast, slow in ((3, "ctranslate2", "native"), (1 / 3, "native", "ctranslate2")):
-        # Called before and after each engine's turn, native first.
-        clock = itertools.accumulate(itertools.cycle((0.0, seconds, 0.0, 1.0)))
-        translator, reason = fastest_translator(trained, options, clock=clock.__next__)
-        assert translator.options.engine == fast
-        assert reason == f"engine {fast}, for one sentence 3.0 times as fast here as engine {slow}"
-    options = TranslationOptions(search=SamplingConfig(max_extra_tokens=1))
-    translator, reason = fastest_translator(trained, options)
-    assert translator.options.engine == "native"
-    assert "engine native; the other can't be used: engine ctranslate2 can't draw" in reason

@@ -12,13 +12,12 @@ from seq2seq.decoder import IncrementalDecoder
 from seq2seq.decoding.ensemble import (
     Ensemble,
     TargetScore,
-    default_search,
     mean_log_probabilities,
     score_targets,
 )
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model_folder import TrainedModel, TunedSearch, save_model
+from seq2seq.model_folder import TrainedModel, save_model
 from seq2seq.search import SearchConfig, beam_search, length_penalty
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
@@ -158,13 +157,6 @@ def test_the_shortest_table_of_positions_bounds_an_ensemble(
         (translation,) = new_translator(together).translate(["the long road home " * 9])
         assert translation.source_segments > 1
         assert all(len(part.candidates[0].pieces) < 20 for *_, part in translation.parts)
-
-
-def test_an_ensemble_does_not_search_as_one_of_its_models_was_tuned_to() -> None:
-    tuned = TunedSearch(2, 1.0)
-    assert default_search([tuned]) == SearchConfig(beam_size=2, alpha=1.0)
-    for several in ([tuned, None], [None, tuned], [tuned, tuned], [None]):
-        assert default_search(several) == SearchConfig()
 
 
 def test_one_model_that_predicts_nan_is_an_error(trained: list[TrainedModel]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import seq2seq
 from seq2seq.decoding.ensemble import TargetScore
-from seq2seq.decoding.options import SamplingConfig, SweepConfig, TranslationOptions
+from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translation import Translation
 from seq2seq.decoding.translator import Translator, make_batches
 from seq2seq.errors import UserError
@@ -138,8 +138,6 @@ def test_every_option_of_a_search_has_an_effect_in_each_engine(
     expected = outputs()
     for field in fields(config):
         assert outputs(**{field.name: other[field.name]}) != expected, field.name
-    with pytest.raises(UserError, match="native"):
-        TranslationOptions(engine="ctranslate2", search=SweepConfig(alphas=(0.0, 1.0)))
 
 
 def test_a_translator_says_what_it_is_and_what_it_is_made_of(

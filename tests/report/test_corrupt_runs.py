@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from seq2seq.cli.main import main
 from seq2seq.report.record import read_data_record
+from seq2seq.run.folder import find_model
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',
@@ -43,7 +45,7 @@ def test_json_is_strict_whatever_the_figures_and_the_names_are(
 ) -> None:
     copy = shutil.copytree(run, tmp_path / 'run "é')
     (copy / "metrics.jsonl").write_text("\n".join(FIGURES))
-    assert main(["report", str(copy), "--compare", str(run), "--json"]) == 0
+    assert main(["report", str(copy), "--json"]) == 0
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
@@ -73,7 +75,16 @@ def test_validation_text_that_is_a_pipe_is_refused(
     os.mkfifo(pipe)
     config = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(config.replace(f"{run.parent}/valid.source", str(pipe)))
-    for command in (["report", str(copy)], ["tune", "--model", str(copy), "--dry-run"]):
-        assert main(command) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert f"{pipe}: not a regular file" in line
+    assert main(["report", str(copy)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{pipe}: not a regular file" in line
+
+
+def test_files_that_a_user_keeps_beside_a_model_are_not_replaced(
+    run: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    model = shutil.copytree(find_model(run), tmp_path / "model")
+    (model / "notes.txt").write_text("mine")
+    result = seq2seq("average", "--model", run, "--last", "1", "-o", model)
+    assert (result.code, "holds more than a model (notes.txt)" in result.err) == (1, True)
+    assert (model / "notes.txt").read_text() == "mine"

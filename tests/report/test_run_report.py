@@ -19,7 +19,6 @@ from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
 from seq2seq.cli.train import inherit
 from seq2seq.data.corpus import CorpusConfig, Split
-from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
@@ -183,60 +182,6 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     assert list(scored.sets) == ["valid"]
 
 
-def test_a_comparison_agrees_with_score(run: Path, tmp_path: Path, seq2seq_json: Callable) -> None:
-    source, reference = (run.parent / f"valid.{side}" for side in ("source", "target"))
-    run = copy_run(run, tmp_path / "run", {"bleu_tokenizer": "char"})
-    lines = ["<i>", *["a man sees the sea."] * 10]
-    (tmp_path / "other").write_text("\n".join(lines) + "\n")
-    compared = ("--compare", tmp_path / "other")
-    found = seq2seq_json("report", run, *compared)["sets"][0]["comparison"]["tests"]
-    score = ("score", "--model", run, "-s", source, "-r", reference)
-    expected = seq2seq_json(*score, *compared)["comparisons"]
-    for test, wanted in zip(found, expected, strict=True):
-        for key in ("metric", "value", "difference", "p_value", "signature"):
-            assert test[key] == wanted[key]
-    # The first figures of the page.
-    page = html.fromstring(draw_page(make_report(run, [], tmp_path / "other", lines)))
-    shown = [tile.xpath("b | span") for tile in page.xpath("//div[@class='tiles']/div")]
-    for test, (figures, name) in zip(expected, shown, strict=False):
-        both = test["value"] - test["difference"], test["value"]
-        assert figures.text_content() == "{:.2f}, {:.2f}".format(*both)
-        assert f"{test['difference']:+.2f}, p = {test['p_value']:.4f}" in name.text_content()
-
-
-def test_two_runs_are_compared(run: Path, tmp_path: Path, seq2seq_json: Callable) -> None:
-    settings = {"training.warmup_steps": 7, "run_dir": str(tmp_path / "second")}
-    second = copy_run(run, tmp_path / "second", settings)
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for record in records:
-        record["step"] += 100
-    (second / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    other = seq2seq_json("report", run, "--compare", second)["other_run"]
-    assert other["run"] == "second"
-    assert other["same_sets"] == {"valid": "valid"}
-    assert other["settings"] == {"training.warmup_steps": [4, 7]}
-    assert other["curves"]["valid/bleu"] == [
-        [r["step"], r["valid/bleu"]] for r in records if "valid/bleu" in r
-    ]
-    content = draw_page(make_report(run, [], second))
-    assert ["training.warmup_steps", "4", "7"] in table_rows(content)
-    assert "valid, second" in content
-    data = json.loads((second / "data.json").read_text())
-    data["sha256"] |= {name: "0" * 64 for name in data["sha256"] if name.startswith("valid.s")}
-    (second / "data.json").write_text(json.dumps(data))
-    content = draw_page(make_report(run, [], second))
-    assert "valid, second" not in content
-    assert "second was not validated on the same text as valid of this run" in content
-
-
-def test_runs_of_other_languages_are_not_compared(run: Path, tmp_path: Path) -> None:
-    for name in ("fr", "de", "target"):
-        copy_run(run, tmp_path / name, {"data.target_language": name})
-    with pytest.raises(UserError, match=r"its data\.target_language is fr, and .* has de"):
-        make_report(tmp_path / "de", [], tmp_path / "fr")
-    assert make_report(tmp_path / "de", [], tmp_path / "target").other_run is not None
-
-
 def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:
     first, second = list(Split(read_config(run).data, "train").pairs())[:2]
     new = "not there"
@@ -257,15 +202,6 @@ def test_a_run_that_has_not_ended_says_how_far_it_is(run: Path, tmp_path: Path) 
         shutil.rmtree(copy / folder, ignore_errors=True)
     with pytest.raises(UserError, match="its training has saved none yet"):
         make_report(copy, [])
-
-
-def test_translations_of_another_text_are_not_compared(
-    run: Path, tmp_path: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Translator, "translate_stream", None)  # refused before the work
-    (tmp_path / "other").write_text("one line\n")
-    result = seq2seq("report", run, "--compare", tmp_path / "other")
-    assert (result.code, "11 and 1 lines: not the same test set" in result.err) == (1, True)
 
 
 def test_a_report_that_cannot_be_written_ends_no_training_badly(

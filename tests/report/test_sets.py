@@ -6,7 +6,7 @@ import pytest
 
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.report.page import curves_svg
-from seq2seq.report.sets import differing_parts, find_warnings, line_changes
+from seq2seq.report.sets import differing_parts, find_warnings
 
 
 @pytest.mark.parametrize(
@@ -25,16 +25,6 @@ def test_words_that_the_other_text_lacks_are_marked(
     parts = differing_parts(text, other)
     assert "".join(part for part, _ in parts) == text
     assert [part for part, differs in parts if differs] == marked
-
-
-def test_lines_are_sorted_by_the_change_of_their_chrf() -> None:
-    changes = line_changes(
-        ["1", "2", "3"], ["abc", "abc", "abc"], ["abc", "abd", "x"], ["x", "abd", "abc"]
-    )
-    assert [change.line for change in changes] == [1, 2, 3]
-    assert [change.run_chrf for change in changes] == [change.other_chrf for change in changes][
-        ::-1
-    ]
 
 
 def test_the_first_lines_of_each_kind_of_suspicious_output_are_shown() -> None:

@@ -160,18 +160,6 @@ def test_the_commands_take_the_marks(
         assert capfd.readouterr().err.count("choose one with --to") == 1
 
 
-def test_a_search_is_tuned_on_the_validation_set_of_its_language(
-    run: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = ["tune", "--model", str(run), "--beams", "1", "--alphas", "1", "--dry-run", "--json"]
-    for language in ("de", "fr"):
-        assert main([*words, "--to", language]) == 0
-        # The other language shares no word with the references.
-        assert json.loads(capfd.readouterr().out)["best"]["value"] > 10
-    assert main([*words, "--to", "nl"]) == 2
-    assert "--to nl: the run was validated in de, fr" in capfd.readouterr().err
-
-
 def test_a_resumed_training_mixes_its_corpora_as_before(both: Config, tmp_path: Path) -> None:
     limits = {"max_steps": 1, "average_checkpoints": 1}
     train(both, tmp_path, **limits)

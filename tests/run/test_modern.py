@@ -33,7 +33,6 @@ def test_a_modern_model_is_resumed_averaged_searched_scored_drawn_and_reported(
         ["translate", "--model", run, "--model", other, "-i", source, "-o", tmp_path / "both"],
         ["translate", "--model", run, "--sample", "-i", source, "-o", tmp_path / "sampled"],
         ["rescore", "--model", run, "-s", source, "-i", target],
-        ["tune", "--model", run],
         ["score", "--model", run, "-s", source, "-r", target],
         ["fidelity", "--model", run],
         ["attention", "--model", run, "--source", "a man", "--kind", "decoder", "--json"],

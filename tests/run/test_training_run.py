@@ -117,7 +117,7 @@ def test_a_resumed_run_changes_no_copy_by_hard_links(
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def test_a_run_by_relative_paths_is_reported_and_tuned_from_another_folder(
+def test_a_run_by_relative_paths_is_reported_from_another_folder(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(str(toy.cache)).parent
@@ -129,7 +129,6 @@ def test_a_run_by_relative_paths_is_reported_and_tuned_from_another_folder(
     monkeypatch.chdir(tmp_path)
     assert main(["report", "run", "-o", "page.html"]) == 0
     assert "because the training text" not in Path("page.html").read_text()
-    assert main(["tune", "--model", "run", "--beams", "1", "--alphas", "1"]) == 0
 
 
 def test_kernels_are_deterministic_if_wanted(toy: Config, tmp_path: Path) -> None:
