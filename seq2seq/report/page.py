@@ -29,7 +29,6 @@ _MAX_POINTS = 300  # of a curve
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
 _MAX_ROWS = 100
-_MAX_BYTES = 1_000_000
 _JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
 _LOSS = "Loss without label smoothing, nats per target token"
 _CHARTS = {
@@ -52,12 +51,7 @@ class Chart:
 
 
 def draw_page(report: RunReport) -> str:
-    """Draw the page of a run; without the samples' attention if it would have more than 1 MB."""
-    page = _render(report, with_attention=True)
-    return page if len(page.encode()) <= _MAX_BYTES else _render(report, with_attention=False)
-
-
-def _render(report: RunReport, *, with_attention: bool) -> str:
+    """Draw the page of a run."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -70,7 +64,6 @@ def _render(report: RunReport, *, with_attention: bool) -> str:
     )
     return environment.get_template("page.html").render(
         report=report,
-        with_attention=with_attention,
         bleus=bleu_by_set,
         charts=_charts(report),
         validations=_validations(report),

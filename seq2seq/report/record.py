@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seq2seq.data.checks import FilterCounts
 from seq2seq.data.corpus import Split
@@ -31,9 +30,7 @@ SAMPLING = "data.tokenizer.sampling"
 its own."""
 # Of these, the initial model's are the defaults, so that its command names them.
 _DROPOUTS = {f"model.{name}" for name, _ in settings_of(TransformerConfig(), Kind.changeable)}
-_LENGTHS = (0, 5, 10, 15, 20, 30, 40, 60, 100)
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
-_RATIOS = (0, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -48,10 +45,6 @@ class DataRecord:
     """The folder in which the run was started: relative paths of its text begin there."""
     lengths: list[tuple[int, int, int]] = field(default_factory=list)
     """For each percentile, the tokens of a training source and of a target."""
-    histogram: list[tuple[int, int, int]] = field(default_factory=list)
-    """For each bin, its lower bound in tokens, and how many training sources and targets it has."""
-    ratios: list[tuple[float, int]] = field(default_factory=list)
-    """For each bin, its lower bound in target tokens per source token, and its training pairs."""
 
 
 def data_record(data: PreparedData) -> bytes:
@@ -64,18 +57,10 @@ def data_record(data: PreparedData) -> bytes:
         sha256=_sums(data.splits),
         folder=os.getcwd(),
         lengths=list(zip(_PERCENTILES, *percentiles.T.tolist(), strict=True)),
-        histogram=_histogram(_LENGTHS, *sides),
-        ratios=_histogram(_RATIOS, sides[1] / sides[0]),
     )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
     text = json.dumps(asdict(record), indent=2, ensure_ascii=False)
     return text.encode(errors="backslashreplace")
-
-
-def _histogram(bounds: Sequence[float], *sides: NDArray[Any]) -> list[Any]:
-    """Return a row for each bin: its lower bound, and how many values of each side are in it."""
-    counts = [np.histogram(values, [*bounds, np.inf])[0].tolist() for values in sides]
-    return list(zip(bounds, *counts, strict=True))
 
 
 def read_data_record(run: Path) -> DataRecord | None:

@@ -22,8 +22,6 @@ MAX_TRAINING_PAIRS = 1_000_000
 """Training pairs among which lines of test sets are looked for: the first ones."""
 MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
-MAX_PIECES = 40
-"""Pieces per side up to which the attention is shown."""
 _NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
 _MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
 _WORD = re.compile(rf"[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
@@ -64,17 +62,6 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """Cross-attention of the last layer, the mean of its heads."""
-
-    rows: list[str]
-    """Pieces of the output that attend: the start symbol, then all but the last."""
-    columns: list[str]
-    """Pieces of the source."""
-    weights: list[list[float]]
-
-
-@dataclass(frozen=True)
 class Sample:
     """A line of the test set, counted from 1, with its translation."""
 
@@ -85,7 +72,6 @@ class Sample:
     reference: str
     output: str
     chrf: float
-    attention: Attention | None
 
 
 @dataclass(frozen=True)
@@ -126,7 +112,7 @@ def report_sets(
             output_warnings=warnings,
             warning_lines=lines,
             overlap=overlap,
-            samples=choose_samples(into, text, outputs),
+            samples=choose_samples(text, outputs),
         )
         reports.append(report)
     return reports
@@ -179,7 +165,7 @@ def find_warnings(
     return total, list(chain(*examples.values()))
 
 
-def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]) -> list[Sample]:
+def choose_samples(text: TextSet, outputs: Sequence[str]) -> list[Sample]:
     """Choose the lines with the lowest, the median and the highest chrF.
 
     Lines of more than `MAX_CHARACTERS` characters are skipped, and so are blank ones.
@@ -197,24 +183,8 @@ def choose_samples(translator: Translator, text: TextSet, outputs: Sequence[str]
     samples = []
     for kind, rows in (("worst", worst), ("median", median), ("best", best)):
         for chrf, number, source, reference, output in rows:
-            attention = attention_of(translator, source, output)
-            samples.append(Sample(kind, number, source, reference, output, chrf, attention))
+            samples.append(Sample(kind, number, source, reference, output, chrf))
     return samples
-
-
-def attention_of(translator: Translator, source: str, output: str) -> Attention | None:
-    """Compute the attention of a translation; None if there is none or it is too large to show."""
-    if len(translator.models) > 1 or not output.strip():
-        return None
-    try:
-        maps = translator.attention(source, output)
-    except UserError:  # longer than the model accepts, or a NaN
-        return None
-    rows, columns = maps.sides("cross")
-    if max(len(rows), len(columns)) > MAX_PIECES:
-        return None
-    weights = maps.cross[-1].float().mean(dim=0)  # (H, T, S) -> (T, S)
-    return Attention(rows, columns, [[round(w, 3) for w in row] for row in weights.tolist()])
 
 
 def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
