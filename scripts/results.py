@@ -15,24 +15,25 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean
 from types import FrameType
-from typing import Any
 
 from scripts.table3 import ROWS
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.model_folder import load_model
+from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.checkpoint import progress_file
-from seq2seq.run.config import read_config
+from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import read_metrics
-from seq2seq.score import ScoreConfig, bleu
+from seq2seq.score import Score, ScoreConfig, score_all
 from seq2seq.search import SearchConfig
+from seq2seq.text import read_text_lines
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Outcome:
     tokens: float
     machine: str
     search: str = ""
-    scores: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    scores: dict[str, dict[str, Score]] = field(default_factory=dict)
     """Of each test set, the scores by name."""
     minutes_to_target: float | None = None
 
@@ -104,10 +105,12 @@ def main() -> None:
         run = words.runs / words.name / f"{words.name}_{seed}"
         train(words.name, run, seed, words.folder, words.overrides)
         outcome = measure(run, result.target_bleu)
-        search = choose_search(run)
+        trained, config = load_model(find_model(run)), read_config(run)
+        search = choose_search(trained, config)
         outcome.search = f"beam {search.beam_size}, alpha {search.alpha:g}"
         for name, (source, reference) in test_files(result, run, words.folder).items():
-            outcome.scores[name] = score(run, search, source, reference)
+            texts = read_text_lines(source), read_text_lines(reference)
+            outcome.scores[name] = score(trained, search, *texts, config.bleu_tokenizer)
         outcomes.append(outcome)
     print(table(words.name, result, outcomes))
 
@@ -131,27 +134,30 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
     seq2seq("train", *recipe, *overrides, CORPORA=str(corpora.absolute()))
 
 
-def choose_search(run: Path) -> SearchConfig:
+def choose_search(trained: TrainedModel, config: Config) -> SearchConfig:
     """Choose the beam size and the length penalty with the best BLEU on the validation set."""
-    config = read_config(run)
     pairs = list(Split(config.data, "valid").pairs())
-    sources, references = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
-    trained, scoring = load_model(find_model(run)), ScoreConfig(tokenize=config.bleu_tokenizer)
-    scores = []
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    bleu = []
     for beam, alpha in itertools.product((4, 8), (0.6, 0.8, 1.0)):
         search = SearchConfig(beam_size=beam, alpha=alpha)
-        translator = Translator(trained, TranslationOptions(search=search))
-        outputs = [translation.text for translation in translator.translate(sources)]
-        scores.append((bleu(outputs, [references], scoring).value, search))
-    return max(scores, key=itemgetter(0))[1]
+        scores = score(trained, search, sources, references, config.bleu_tokenizer)
+        bleu.append((scores["BLEU"].value, search))
+    return max(bleu, key=itemgetter(0))[1]
 
 
-def score(run: Path, search: SearchConfig, source: Path, reference: Path) -> dict[str, Any]:
+def score(
+    trained: TrainedModel,
+    search: SearchConfig,
+    sources: Iterable[str],
+    references: Iterable[str],
+    tokenizer: str | None,
+) -> dict[str, Score]:
     """Translate and score a test set; return the scores by name."""
-    words = ["--beam", str(search.beam_size), "--alpha", str(search.alpha), "--json"]
-    texts = ["-s", str(source), "-r", str(reference)]
-    printed = seq2seq("score", "--model", str(run), *texts, *words)
-    return {score["name"]: score for score in json.loads(printed)["scores"]}
+    translator = Translator(trained, TranslationOptions(search=search))
+    outputs = [translation.text for translation in translator.translate(list(sources))]
+    scores = score_all(outputs, [list(references)], ScoreConfig(tokenize=tokenizer))
+    return {score.name: score for score in scores}
 
 
 def seq2seq(*words: str, **variables: str) -> str:
@@ -242,9 +248,9 @@ def table(name: str, result: Result, outcomes: list[Outcome]) -> str:
         for metric in result.metrics:
             scores = [o.scores[test][metric] for o in outcomes if metric in o.scores[test]]
             complete = len(scores) == len(outcomes)  # TER is not computed for very long lines
-            rows[-1][metric] = _spread([s["value"] for s in scores], 2) if complete else ""
+            rows[-1][metric] = _spread([s.value for s in scores], 2) if complete else ""
             if complete:
-                signatures[metric] = scores[0]["signature"]
+                signatures[metric] = scores[0].signature
     rows = rows or [row]
     titles = list(rows[0])
     drawn = [titles, ["---"] * len(titles), *([row[title] for title in titles] for row in rows)]

@@ -1,6 +1,6 @@
 """The figures of a report: what a run folder tells, and what its model does on test sets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder, find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.tokenizer import control_ids
+from seq2seq.trainer import Metrics
 
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
@@ -49,7 +50,7 @@ class RunReport:
     machine: str
     changes: list[str]
     """Settings that changed when the run was resumed, one line each."""
-    best: dict[str, float]
+    best: Metrics
     """The record of the best validation, by `training.select`."""
     means: dict[str, float]
     """The selecting BLEU of the mean of the last checkpoints, by their number."""
@@ -77,18 +78,32 @@ def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") ->
         texts = tests or validation_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
-    trained = load_model(find_model(run))
-    into = config.data.valid.target_language
-    translator = Translator(
-        trained, TranslationOptions(device=device, search=config.search, to=into)
-    )
+    folder, files = find_model(run), RunFolder(run)
+    trained, language = load_model(folder), config.data.valid.target_language
+    options = TranslationOptions(device=device, search=config.search, to=language)
+    translator = Translator(trained, options)
     for text in tests:
         # The translator has the validation set's language; a test may have another.
         control_ids(translator.tokenizer.controls, text.language, None)
     with folder_of_text(run):  # the training text is read, too
         sets = report_sets(translator, texts, config)
+    records = list(map(_drawable, read_metrics(files.metrics) if files.metrics.is_file() else ()))
+    finished, state = files.read_finished(), newest_progress(run)
+    progress = state.get("progress", {})
     return RunReport(
-        **_facts(run, config, trained),
+        run=run.absolute().name,
+        model=folder.name,
+        parameters=sum(map(Tensor.numel, trained.model.parameters())),
+        search={"beam_size": config.search.beam_size, "alpha": config.search.alpha},
+        ended=finished.get("ended", ""),
+        steps=progress.get("step", finished.get("step", 0)),
+        minutes=progress["seconds"] / 60 if "seconds" in progress else None,
+        machine=_machine(finished, state.get("changeable", {})),
+        changes=progress.get("changes", []),
+        best=best_validation(records, config.training),
+        means=finished.get("means", {}),
+        averaged=finished.get("averaged", 0),
+        curves=_curves(records),
         data=read_data_record(run),
         target_languages=trained.target_languages,
         sets=sets,
@@ -98,34 +113,24 @@ def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") ->
     )
 
 
-def _facts(run: Path, config: Config, trained: TrainedModel) -> dict[str, Any]:
-    path, records = RunFolder(run).metrics, list[dict[str, float]]()
+def _drawable(record: Metrics) -> Metrics:
+    """Leave out what can't be drawn, and what JSON can't hold."""
+    return {name: value for name, value in record.items() if abs(value) <= _LARGEST}
+
+
+def _machine(finished: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    processor = [str(finished["machine"])] if "machine" in finished else []
+    return ", ".join([*processor, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)])
+
+
+def _curves(records: Sequence[Metrics]) -> dict[str, list[tuple[float, float]]]:
+    """Return (step, value) of each metric."""
     curves: dict[str, list[tuple[float, float]]] = {}
-    for record in read_metrics(path) if path.is_file() else ():
-        # Only what can be drawn and what JSON can hold.
-        figures = {metric: value for metric, value in record.items() if abs(value) <= _LARGEST}
-        records.append(figures)
-        for metric, value in figures.items():
-            curves.setdefault(metric, []).append((record["step"], value))
-    curves.pop("step", None)
-    finished, state = RunFolder(run).read_finished(), newest_progress(run)
-    progress, settings = state.get("progress", {}), state.get("changeable", {})
-    cpu = [str(finished["machine"])] if "machine" in finished else []
-    return {
-        "run": run.absolute().name,
-        "model": find_model(run).name,
-        "parameters": sum(map(Tensor.numel, trained.model.parameters())),
-        "search": {"beam_size": config.search.beam_size, "alpha": config.search.alpha},
-        "ended": finished.get("ended", ""),
-        "steps": progress.get("step", finished.get("step", 0)),
-        "minutes": progress["seconds"] / 60 if "seconds" in progress else None,
-        "machine": ", ".join([*cpu, *(f"{k} {settings[k]}" for k in _MACHINE if k in settings)]),
-        "changes": progress.get("changes", []),
-        "best": best_validation(records, config.training),
-        "means": finished.get("means", {}),
-        "averaged": finished.get("averaged", 0),
-        "curves": curves,
-    }
+    for record in records:
+        for name, value in record.items():
+            if name != "step":
+                curves.setdefault(name, []).append((record["step"], value))
+    return curves
 
 
 def validation_sets(run: Path, config: Config) -> list[TextSet]:

@@ -70,7 +70,9 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     assert machine.startswith("Machine: ")
     folder = tmp_path / "runs" / NAME / f"{NAME}_1"
     source, reference = (corpora / f"multi30k/test_2016_flickr.{side}.gz" for side in ("en", "de"))
-    scored = seq2seq("score", "--model", folder, "-s", source, "-r", reference, "--json")
+    beam, alpha = cells["search"].removeprefix("beam ").split(", alpha ")
+    search = ("--beam", beam, "--alpha", alpha)
+    scored = seq2seq("score", "--model", folder, "-s", source, "-r", reference, *search, "--json")
     names = ("BLEU", "chrF2", "TER")
     scores = [score for score in json.loads(scored.out)["scores"] if score["name"] in names]
     for score, signature in zip(scores, signatures, strict=True):
