@@ -23,18 +23,6 @@ _RECIPE = ("data.tokenizer.", "data.filter.", "model.", "training.", "search.", 
 
 
 @dataclass(frozen=True)
-class CardScores:
-    """What a model scored on each validation set, and by which search."""
-
-    run: str
-    data: str
-    sets: Mapping[str, Sequence[Score]]
-    beam_size: int
-    alpha: float
-    output_warnings: OutputWarnings | None
-
-
-@dataclass(frozen=True)
 class ModelFacts:
     """What the card of a model says; what is not known is not mentioned."""
 
@@ -48,7 +36,9 @@ class ModelFacts:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its training, by their dotted names."""
     data: DataRecord | None = None
-    scored: CardScores | None = None
+    scores: Sequence[tuple[str, Score]] = ()
+    """On validation sets, by their names."""
+    output_warnings: OutputWarnings | None = None
 
 
 def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
@@ -61,6 +51,8 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
         if report.config.get("training.validate_mean")
         else "the checkpoint that validated best"
     )
+    was_translated = bool(averaged) == (report.model == "averaged")
+    warnings = sum((result.output_warnings for result in report.sets), OutputWarnings())
     return ModelFacts(
         name=report.run,
         source_language=report.config["data.source_language"],
@@ -70,8 +62,26 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
         ended=report.ended,
         config=report.config,
         data=report.data,
-        scored=_scored(report, averaged=averaged > 0),
+        scores=list(_scores(report) if was_translated else _scores_of_training(report)),
+        output_warnings=warnings if was_translated else None,
     )
+
+
+def _scores(report: RunReport) -> Iterator[tuple[str, Score]]:
+    """Yield the scores of the model that the report has translated with."""
+    for result in report.sets:
+        for score in result.scores:
+            if score.name in _ON_THE_HUB:
+                yield result.name, score
+
+
+def _scores_of_training(report: RunReport) -> Iterator[tuple[str, Score]]:
+    """Yield the BLEU of the best validation; no more is known of the run's other model."""
+    bleus = bleu_by_set(report.best)
+    for name, score in _scores(report):
+        # A set that was added when the run was resumed may be newer than the best model.
+        if score.name == "BLEU" and name in bleus:
+            yield name, Score("BLEU", bleus[name], score.signature)
 
 
 def card_of_model(trained: TrainedModel, name: str, origin: str, **known: Any) -> bytes:
@@ -97,7 +107,7 @@ def model_card(facts: ModelFacts) -> str:
         pipeline_tag="translation",
         datasets=[dataset] if on_the_hub else None,
         license=facts.config.get("license"),
-        **({} if facts.scored is None else _results(facts.scored)),
+        **_results(facts),
     )
     description = (
         f"A Transformer (Vaswani et al. 2017) that translates {_plain(facts.source_language)} to"
@@ -117,8 +127,8 @@ def model_card(facts: ModelFacts) -> str:
         card_data=metadata.to_yaml(),
         name=_plain(facts.name),
         description=description,
-        scores=facts.scored and _score_section(facts.scored),
-        data=facts.data,
+        facts=facts,
+        in_words=_in_words,
         recipe="\n".join(recipe),
         command=translate_command("FOLDER", facts.target_languages),
         plain=_plain,
@@ -128,84 +138,38 @@ def model_card(facts: ModelFacts) -> str:
     )
 
 
-def _results(scored: CardScores) -> dict[str, Any]:
+def _results(facts: ModelFacts) -> dict[str, Any]:
     """Return the scores as the hub's metadata."""
     from huggingface_hub import EvalResult
 
+    if not facts.scores:
+        return {}
+    data, config = _on_one_line(str(facts.config["data.name"])), facts.config
+    search = {"beam_size": config["search.beam_size"], "alpha": config["search.alpha"]}
     results = [
         EvalResult(
             task_type="translation",
-            dataset_type=_on_one_line(scored.data),
-            dataset_name=f"{_on_one_line(scored.data)}, {_in_words(name)}",
+            dataset_type=data,
+            dataset_name=f"{data}, {_in_words(name)}",
             # The hub tells sets of one type apart by their configuration.
             dataset_config=None if name == "valid" else name,
             dataset_split="validation",
             metric_type=_ON_THE_HUB[score.name],
             metric_value=round(score.value, 2),
             metric_name=f"{score.name} {score.signature}",
-            metric_args={"beam_size": scored.beam_size, "alpha": scored.alpha},
+            metric_args=search,
         )
-        for name, score in _rows(scored)
+        for name, score in facts.scores
     ]
     return {
         "metrics": list(dict.fromkeys(result.metric_type for result in results)),
-        "model_name": _on_one_line(scored.run),
+        "model_name": _on_one_line(facts.name),
         "eval_results": results,
     }
 
 
-def _score_section(scored: CardScores) -> str:
-    rows = ""
-    for name, score in _rows(scored):
-        signature = score.signature.replace("|", "\\|")  # else it would end the cell
-        cells = (_plain(_in_words(name)), score.name, f"{score.value:.2f}", f"`{signature}`")
-        rows += f"| {' | '.join(cells)} |\n"
-    paragraphs = [
-        f"## Scores on the validation {'set' if len(scored.sets) == 1 else 'sets'}\n",
-        f"| set | metric | value | signature |\n|---|---|---|---|\n{rows}",
-        f"Reached by beam search with beam {scored.beam_size} and alpha {scored.alpha:g}. The"
-        " checkpoint was chosen by validation, so scores on other text may be lower.\n",
-    ]
-    if scored.output_warnings is not None:
-        paragraphs.append(f"Counts of suspicious outputs: {scored.output_warnings}.\n")
-    return "\n".join(paragraphs)
-
-
-def _scored(report: RunReport, *, averaged: bool) -> CardScores:
-    """Return the scores of a model of the run.
-
-    The report has translated one of the run's models. Of the other, only the BLEU of its validation
-    while training is known.
-    """
-    run, data = report.run, str(report.config["data.name"])
-    sets = {result.name: result.scores for result in report.sets}
-    if averaged == (report.model == "averaged"):
-        warnings = sum((result.output_warnings for result in report.sets), OutputWarnings())
-        beam_size, alpha = int(report.search["beam_size"]), report.search["alpha"]
-        return CardScores(run, data, sets, beam_size, alpha, warnings)
-    # A set that was added when the run was resumed may be newer than the best model.
-    bleus = bleu_by_set(report.best)
-    signature = next(score.signature for score in sets["valid"] if score.name == "BLEU")
-    return CardScores(
-        run,
-        data,
-        {name: [Score("BLEU", bleus[name], signature)] for name in sets if name in bleus},
-        report.config["search.beam_size"],
-        report.config["search.alpha"],
-        None,
-    )
-
-
 def _in_words(validation_set: str) -> str:
     return "validation" if validation_set == "valid" else f"validation, {validation_set}"
-
-
-def _rows(scored: CardScores) -> Iterator[tuple[str, Score]]:
-    """Yield each set with each of its scores that the hub knows."""
-    for name, scores in scored.sets.items():
-        for score in scores:
-            if score.name in _ON_THE_HUB:
-                yield name, score
 
 
 def _plain(text: str) -> str:
