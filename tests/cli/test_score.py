@@ -136,7 +136,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOption
             assert lines == SOURCES
             return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
 
-    monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
+    monkeypatch.setattr("seq2seq.cli.translation_options.Translator", Translator)
     return loaded
 
 
