@@ -22,7 +22,7 @@ from tests.cli.conftest import Terminal
 
 @pytest.fixture(scope="module")
 def source(corpus) -> list[str]:
-    return (corpus.folder / "test.source").read_text().splitlines()
+    return (corpus / "test.source").read_text().splitlines()
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_several_models_are_an_ensemble(
     assert found == [f"{one.score:.6f}\t{one.text}" for one in translations]
     assert found != translate(source, *models[:2], "--scores")
 
-    output, reference = tmp_path / "out", corpus.folder / "test.target"
+    output, reference = tmp_path / "out", corpus / "test.target"
     output.write_text("".join(f"{one.text}\n" for one in translations))
     scored = seq2seq("score", *models, "-s", tmp_path / "in", "-r", reference)
     assert scored.out == seq2seq("score", "-i", output, "-r", reference).out
