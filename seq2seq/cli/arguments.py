@@ -102,6 +102,7 @@ example:
   seq2seq average --model runs/captions --last 5 -o runs/captions/averaged
 """,
 }
+"""The end of each command's help."""
 
 _KINDS = {"int": int, "float": float, "": str}
 

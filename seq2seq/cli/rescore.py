@@ -11,7 +11,7 @@ from seq2seq.cli.text import print_json, read_parallel
 def run(arguments: argparse.Namespace) -> int:
     """Score given translations and print the total, or the score of each line."""
     sources, targets = read_parallel(arguments.source, arguments.input)
-
+    # PyTorch is not loaded for texts that can't be read.
     from seq2seq.cli.translation_options import load_translator
     from seq2seq.decoding.ensemble import TargetScore
 
