@@ -44,8 +44,8 @@ def translate_documents(arguments: argparse.Namespace, format_name: str) -> int:
                 output.flush()
         else:
             folder, made = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
-            made_by_this = json.dumps(made_by(arguments, translator), sort_keys=True)
-            work = FolderTranslation(folder, made, translate, made_by_this, report)
+            model_and_options = json.dumps(made_by(arguments, translator), sort_keys=True)
+            work = FolderTranslation(folder, made, translate, model_and_options, report)
             complete, warnings = work.run(), work.warnings
     report(str(warnings))
     return 0 if complete else INCOMPLETE
