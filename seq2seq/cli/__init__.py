@@ -1,4 +1,4 @@
-"""The commands, one thin module each; `guests` brings the rooms together for a training.
+"""The commands, one thin module each; what they accept is in `arguments`.
 
-Only here are command lines read and exit codes made.
+Only here are command lines read, exit codes made, and rooms brought together (by `guests`).
 """

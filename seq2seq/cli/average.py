@@ -3,41 +3,19 @@
 import argparse
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seq2seq.errors import UsageError, UserError
-
-if TYPE_CHECKING:
-    from seq2seq.model_folder import TrainedModel
-
-
-EXAMPLES = """\
-example:
-  seq2seq average --model runs/captions --last 5 -o runs/captions/averaged
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq average`."""
-    parser.add_argument("--model", required=True, metavar="RUN", help="run folder")
-    parser.add_argument(
-        "--last", type=int, default=5, metavar="K", help="number of newest checkpoints (default 5)"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="new, or a model to replace (default RUN/averaged, which a run that goes on replaces)",
-    )
+from seq2seq.files import add_file
+from seq2seq.model_folder import CARD_FILE, TrainedModel, average, check_model_path, save_model
+from seq2seq.report.card import card_of_model
+from seq2seq.report.record import known_settings, read_data_record, record_average
+from seq2seq.run.config import read_config
+from seq2seq.run.folder import RunFolder, checkpoints
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Average checkpoints, and write the model with its card."""
-    from seq2seq.files import add_file
-    from seq2seq.model_folder import CARD_FILE, average, check_model_path, save_model
-    from seq2seq.report.record import record_average
-    from seq2seq.run.folder import RunFolder, checkpoints
-
     run_folder = Path(arguments.model)
     if arguments.last < 1:
         raise UsageError(f"--last {arguments.last}: must be at least 1")
@@ -51,23 +29,18 @@ def run(arguments: argparse.Namespace) -> int:
     of_run = RunFolder(run_folder).averaged
     output = of_run if arguments.output is None else Path(arguments.output)
     check_model_path(output)
-    of_its_run = output.absolute() == of_run.absolute()
     mean = average(folders[-arguments.last :])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card)
-    if of_its_run:
+    if output.absolute() == of_run.absolute():
         record_average(run_folder, arguments.last)
     print(output)
     return 0
 
 
-def _card(run_folder: Path, mean: "TrainedModel", number: int) -> bytes:
+def _card(run_folder: Path, mean: TrainedModel, number: int) -> bytes:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
-    from seq2seq.report.card import card_of_model
-    from seq2seq.report.record import known_settings, read_data_record
-    from seq2seq.run.config import read_config
-
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"
     known: dict[str, Any] = {}
     with suppress(UserError):

@@ -4,32 +4,14 @@ import argparse
 from pathlib import Path
 
 from seq2seq.errors import UserError
-
-EXAMPLES = """\
-example:
-  seq2seq export --model runs/captions --to marian -o captions-marian
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq export`."""
-    parser.add_argument("--model", required=True, metavar="RUN", help="run or model folder")
-    parser.add_argument(
-        "--to",
-        required=True,
-        choices=("marian", "ctranslate2"),
-        help="Hugging Face's MarianMTModel, or CTranslate2 (pip install ctranslate2)",
-    )
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder")
+from seq2seq.files import add_file
+from seq2seq.interop.export import write_ctranslate2, write_marian
+from seq2seq.model_folder import CARD_FILE, load_model, read_card
+from seq2seq.run.folder import find_model
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export a model with its card, if it has one, and print its folder."""
-    from seq2seq.files import add_file
-    from seq2seq.interop.export import write_ctranslate2, write_marian
-    from seq2seq.model_folder import CARD_FILE, load_model, read_card
-    from seq2seq.run.folder import find_model
-
     folder = Path(arguments.output)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")

@@ -3,39 +3,23 @@
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
 from seq2seq.cli.text import print_json, report
 from seq2seq.errors import UsageError
-
-if TYPE_CHECKING:
-    from seq2seq.run.config import Config
-
-
-EXAMPLES = """\
-examples:
-  seq2seq fidelity                                the base model and the paper's recipe
-  seq2seq fidelity experiment=paper/big_en_de variant=tensor2tensor
-  seq2seq fidelity --model runs/captions          a trained model, or an imported one
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq fidelity`."""
-    parser.add_argument("--model", metavar="RUN", help="run folder of a trained model")
-    parser.add_argument("--json", action="store_true", help="a list of objects, not a table")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="OVERRIDE",
-        help="as for seq2seq train, but by default data=wmt14_en_de",
-    )
+from seq2seq.model_folder import load_model
+from seq2seq.paper.details import as_text, compare
+from seq2seq.report.run_report import as_trained
+from seq2seq.run.config import Config, read_config
+from seq2seq.run.folder import find_model
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the comparison; return 0."""
-    from seq2seq.paper.details import as_text, compare
-
     for word in arguments.overrides:
         if Path(word).is_dir():
             raise UsageError(f"{word}: to examine a run, write --model {word}")
@@ -59,14 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def compose_config(overrides: list[str]) -> "Config":
+def compose_config(overrides: list[str]) -> Config:
     """Compose the configuration of `seq2seq train`, by default on the paper's data."""
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
-
     overrides = [quote_text(override) for override in overrides]
     register(overrides)
     try:
@@ -80,13 +58,8 @@ def compose_config(overrides: list[str]) -> "Config":
         raise UsageError(explain(error)) from error
 
 
-def _trained(run: Path) -> "tuple[Config, bool]":
+def _trained(run: Path) -> tuple[Config, bool]:
     """Return the configuration of a model, and whether its training is not known."""
-    from seq2seq.model_folder import load_model
-    from seq2seq.report.run_report import as_trained
-    from seq2seq.run.config import Config, read_config
-    from seq2seq.run.folder import find_model
-
     folder = find_model(run)
     trained = load_model(folder)
     if folder != run or (run / "config.yaml").exists():

@@ -2,50 +2,24 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from seq2seq.cli.options import add_options
 from seq2seq.errors import UserError
-
-if TYPE_CHECKING:
-    from seq2seq.model_folder import TrainedModel
-
-
-EXAMPLES = """\
-FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
-source.spm, target.spm and vocab.json; or Marian's own, with an .npz, a vocabulary in YAML,
-source.spm and target.spm. Nothing in it is executed.
-
-examples:
-  seq2seq import opus-mt-en-mg -o runs/en-mg
-  seq2seq translate --model runs/en-mg < test.en > test.out.mg
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq import`."""
-    parser.add_argument("folder", metavar="FOLDER", help="folder of the Marian model")
-    add_options(parser, {"-o --output MODEL": "a new folder"}, required=True)
-    options = {
-        "--punctuation auto|moses|none": "typographic punctuation before translating: moses"
-        " replaces it, auto does so if the model knows less than half of it (default auto)",
-        "--positions transformers|marian": "sinusoids as transformers computes them, or as Marian"
-        " trained the model with, which differ slightly (default: as in the program that wrote the"
-        " folder)",
-    }
-    add_options(parser, options)
-    parser.set_defaults(punctuation="auto")
+from seq2seq.files import add_file
+from seq2seq.interop.marian_import import import_marian, unknown_punctuation
+from seq2seq.interop.pair_tokenizer import PairTokenizer, Punctuation
+from seq2seq.model_folder import (
+    CARD_FILE,
+    TrainedModel,
+    read_card,
+    save_model,
+    translate_command,
+)
+from seq2seq.report.card import card_of_model
+from seq2seq.sizes import Positions
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Import a model with its card, or else a short one, and say what it is."""
-    from seq2seq.files import add_file
-    from seq2seq.interop.marian_import import import_marian
-    from seq2seq.interop.pair_tokenizer import Punctuation
-    from seq2seq.model_folder import CARD_FILE, read_card, save_model, translate_command
-    from seq2seq.report.card import card_of_model
-    from seq2seq.sizes import Positions
-
     folder, output = Path(arguments.folder), Path(arguments.output)
     if output.exists():
         raise UserError(f"{output}: already exists; choose another folder")
@@ -68,10 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(trained: "TrainedModel") -> str:
-    from seq2seq.interop.marian_import import unknown_punctuation
-    from seq2seq.interop.pair_tokenizer import PairTokenizer, Punctuation
-
+def _describe(trained: TrainedModel) -> str:
     config, tokenizer = trained.model.config, trained.tokenizer
     assert isinstance(tokenizer, PairTokenizer)
     languages = " -> ".join(filter(None, (trained.source_language, trained.target_language)))

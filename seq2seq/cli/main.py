@@ -14,63 +14,15 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from seq2seq import __version__
+from seq2seq.cli.arguments import COMMANDS, EXAMPLES, TRAIN_EXAMPLES, TRAIN_HELP
 from seq2seq.errors import UsageError, UserError, out_of_memory
 
-_COMMANDS = {
-    "train": "train a model from parallel text (a Hydra application)",
-    "translate": "translate lines of text with a trained model",
-    "serve": "serve translations to browsers and programs (LibreTranslate's interface)",
-    "score": "score translations with sacreBLEU and with the paper's BLEU",
-    "rescore": "compute the log-probability of given translations under a model",
-    "tune": "choose beam size and length penalty on the validation set",
-    "runs": "list what differs between runs, and how they validated",
-    "report": "show what a run did on one page: scores, curves, samples",
-    "attention": "draw a model's attention, as in the paper's Figures 3 to 5",
-    "fidelity": "compare a model with the paper, detail by detail",
-    "export": "write a trained model for Hugging Face's Marian or for CTranslate2",
-    "import": "convert a model trained with Marian, such as OPUS-MT's, to a model folder",
-    "average": "average the weights of several checkpoints",
-}
-
-_TRAIN_EXAMPLES = """\
-examples:
-  seq2seq train model=tiny schedule=demo run_dir=runs/demo     the embedded corpus, in minutes
-  seq2seq train data=files data.train.source=train.en data.train.target=train.de \\
-                data.valid.source=valid.en data.valid.target=valid.de \\
-                data.source_language=en data.target_language=de \\
-                model=small schedule=small_data run_dir=runs/mine
-"""
-_EXAMPLES = f"""{_TRAIN_EXAMPLES}\
+_EXAMPLES = f"""{TRAIN_EXAMPLES}\
   seq2seq translate --model runs/mine < test.en > test.out.de
   seq2seq serve --model runs/mine
   seq2seq score -i test.out.de -r test.de
   seq2seq attention --model runs/mine --source "A dog runs in the snow." -o attention.svg
 """
-
-
-_TRAIN_HELP = f"""\
-usage: seq2seq train [OVERRIDE ...] [--multirun] [--cfg job]
-
-Train a model from parallel text; a Hydra application: every option is KEY=VALUE.
-
-  data=everyday|files|multi30k|iwslt14_de_en|iwslt2017_de_en|wmt14_en_de|wmt14_en_fr
-  model=tiny|small|base|big|modern_small|modern_base
-                                        the size of the model; default base
-  schedule=paper|small_data|demo        step size, learning rate, limits; default paper for millions
-                                        of pairs; small_data for 10,000 to 500,000 pairs; demo
-                                        ends after a few minutes
-  variant=paper|tensor2tensor           where the paper and tensor2tensor differ; default paper
-  experiment=NAME                       a whole experiment, such as table3/B_dk16
-  experiment=finetune init_from=MODEL   start from a trained or imported model
-  run_dir=FOLDER  resume=true           where to write; continue where it stopped
-  training.max_steps=N  training.max_minutes=M  training.patience=K
-
-  --cfg job        print the whole configuration, every key that can be overridden
-  --multirun       run each combination of comma-separated values
-  --debug          show a traceback on errors
-  --hydra-help     Hydra's own flags
-
-{_TRAIN_EXAMPLES}"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,7 +107,7 @@ class _Parser(argparse.ArgumentParser):
         options = [flag for action in self._actions for flag in action.option_strings]
         match = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if match:
-            options, message = list(_COMMANDS), f"no such command: {match[1]}"
+            options, message = ["train", *COMMANDS], f"no such command: {match[1]}"
         word = message.rpartition(":")[2].replace(",", " ").split()
         near = difflib.get_close_matches(word[0], options, 1, 0.7) if word else []
         hint = f"; did you mean {near[0]}?" if near and near[0] not in word[0].split("/") else ""
@@ -165,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
 def _run(words: list[str]) -> int:
     if words[:1] == ["train"]:
         if {"-h", "--help"} & set(words):
-            print(_TRAIN_HELP, end="")
+            print(TRAIN_HELP, end="")
             return 0
         # Hydra parses these arguments itself.
         from seq2seq.cli.train import train
@@ -179,24 +131,22 @@ def _run(words: list[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"seq2seq {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in _COMMANDS.items():
+    commands.add_parser("train", help="train a model from parallel text (a Hydra application)")
+    for name, (summary, add_arguments) in COMMANDS.items():
         command = commands.add_parser(
             name,
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=EXAMPLES[name],
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if words[:1] == [name]:
-            # No module may be called `import`.
-            name = "import_" if name == "import" else name
-            module = importlib.import_module(f"seq2seq.cli.{name}")
-            command.epilog = module.EXAMPLES
-            module.add_arguments(command)
-            command.add_argument("--debug", action="store_true", help="show a traceback on errors")
-            command.set_defaults(run=module.run)
+        add_arguments(command)
+        command.add_argument("--debug", action="store_true", help="show a traceback on errors")
     if words[:1] == ["serve"]:
         words[1:1] = os.environ.get("SEQ2SEQ_SERVE", "").split()
     parsed, unknown = parser.parse_known_args(words)
     if unknown:  # of the command, whose options and help the error names
         commands.choices[parsed.command].error(f"unrecognized arguments: {' '.join(unknown)}")
-    return parsed.run(parsed)
+    # No module may be called `import`.
+    name = "import_" if parsed.command == "import" else parsed.command
+    return importlib.import_module(f"seq2seq.cli.{name}").run(parsed)

@@ -8,48 +8,16 @@ from pathlib import Path
 
 from seq2seq.cli.text import check_output, print_json, read_parallel
 from seq2seq.errors import UsageError, UserError
-
-EXAMPLES = """\
-The page has no scripts and no links. Training writes it too, as report.html in the run folder.
-
-examples:
-  seq2seq report runs/captions
-  seq2seq report runs/captions --test test.en test.de -o captions.html
-  seq2seq report runs/captions --json > captions.json
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq report`."""
-    parser.add_argument("run_dir", metavar="RUN", help="run folder")
-    parser.add_argument(
-        "--test",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("SOURCE", "REFERENCE"),
-        help="files to translate and score, instead of the validation sets; may be repeated",
-    )
-    parser.add_argument(
-        "--to", metavar="LANG", help="target language of --test, if the model has several"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default auto)")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument(
-        "-o", "--output", metavar="FILE", help="the page (default: report.html in the run folder)"
-    )
-    output.add_argument("--json", action="store_true", help="write the same numbers to stdout")
+from seq2seq.machine.resources import retain_freed_memory
+from seq2seq.report.page import draw_page
+from seq2seq.report.run_report import make_report
+from seq2seq.report.sets import TextSet
+from seq2seq.run.folder import RunFolder
+from seq2seq.text import create_binary
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, or its numbers as JSON."""
-    from seq2seq.machine.resources import retain_freed_memory
-    from seq2seq.report.page import draw_page
-    from seq2seq.report.run_report import make_report
-    from seq2seq.report.sets import TextSet
-    from seq2seq.run.folder import RunFolder
-    from seq2seq.text import create_binary
-
     if arguments.to is not None and not arguments.test:
         raise UsageError("--to is the language of --test: give --test SOURCE REFERENCE")
     if arguments.output is not None:

@@ -6,32 +6,16 @@ import sys
 from itertools import chain
 from pathlib import Path
 
+from tabulate import tabulate
+
 from seq2seq.cli.text import print_json
+from seq2seq.report.overview import overview
 
 _FORMATS = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
-EXAMPLES = """\
-A line for each run, the best first: the settings that are not the same in all, what it was trained
-on, and the best of its validations.
-
-example:
-  seq2seq runs runs/multirun-2026-11-25_10-00-00
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq runs`."""
-    parser.add_argument(
-        "--format", choices=[*_FORMATS, "csv", "json"], default="text", help="default text"
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of runs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the overview."""
-    from tabulate import tabulate
-
-    from seq2seq.report.overview import overview
-
     folders: list[Path] = []
     for folder in map(Path, arguments.runs):
         # A folder of runs, such as --multirun's, stands for all of them.

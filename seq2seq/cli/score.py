@@ -6,83 +6,23 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from seq2seq.cli.options import add_options
+from seq2seq import score
+from seq2seq.cli.arguments import add_search_options, option
 from seq2seq.cli.text import file_name, print_json, read_leniently, report
-from seq2seq.cli.translation_options import (
-    add_search_options,
-    load_translator,
-    option,
-)
 from seq2seq.errors import UsageError
+from seq2seq.text import read_text_lines
 
 if TYPE_CHECKING:
     from seq2seq.report.significance import Comparison
-    from seq2seq.score import Score, ScoreConfig
-
-
-EXAMPLES = """\
-examples:
-  seq2seq score -i test.out.de -r test.de
-  seq2seq score -i test.out.de -r test.de --paper --compare other.out.de
-  seq2seq score --model runs/captions -s test.en -r test.de
-  seq2seq score --model runs/wmt -t wmt14/full -l en-de --paper
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq score`."""
-    translations = parser.add_argument_group("translations")
-    systems = {
-        "-i --input FILE": "translations; - is stdin",
-        "--model RUN ...": "translate with this model instead; repeat it for an ensemble",
-    }
-    add_options(translations.add_mutually_exclusive_group(required=True), systems)
-    add_options(translations, {"-s --source FILE": "text for the model to translate"})
-    add_search_options(translations)
-
-    references = parser.add_argument_group("references")
-    expected = {
-        "-r --reference FILE ...": "references; repeat it for several references per line",
-        "-t --test-set NAME": "one of sacreBLEU's test sets, such as wmt14/full",
-    }
-    add_options(references.add_mutually_exclusive_group(required=True), expected)
-    add_options(references, {"-l --language-pair PAIR": "its language pair, such as en-de"})
-
-    metrics = parser.add_argument_group("metrics")
-    scores = {
-        "--tokenize T": "BLEU's tokenizer (default: with --model, that of its validations;"
-        " otherwise 13a)",
-        "--lowercase": "ignore case",
-        "--paper": "add the BLEU of the paper's tables, for raw text",
-        "--language CODE": "target language for --paper (default: from -l, otherwise de)",
-    }
-    add_options(metrics, scores)
-    metrics.add_argument(
-        "--compare",
-        nargs="+",
-        default=[],
-        metavar="OTHER",
-        help="test whether other systems' translations differ significantly",
-    )
-    tests = {
-        "--resampling bootstrap|randomization": "paired bootstrap resampling (default) or"
-        " approximate randomization",
-        "--samples N": "resamplings of the test (default 1000 or 10000)",
-        "--seed SEED": "of the test (default 12345)",
-        "--json": "write one JSON object",
-    }
-    add_options(metrics, tests, samples=int, seed=int)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Score translations and print the scores."""
     _check_usage(arguments)
-    from seq2seq.score import score_all, too_long_for_ter, unsuited_tokenizer
-
     config, language = _scoring(arguments)
     systems, references = _read(arguments)
     hypotheses = next(iter(systems.values()))
-    scores = score_all(hypotheses, references, config)
+    scores = score.score_all(hypotheses, references, config)
     if arguments.paper:
         from seq2seq.paper.table2 import WHY_IT_DIFFERS, paper_bleu
 
@@ -92,17 +32,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
         from seq2seq.report.significance import compare
 
-        draws = {"samples": arguments.samples, "seed": arguments.seed}
-        draws["resampling"] = arguments.resampling or "bootstrap"
-        comparisons = compare(systems, references, config, **draws)
+        comparisons = compare(
+            systems,
+            references,
+            config,
+            resampling=arguments.resampling or "bootstrap",
+            samples=arguments.samples,
+            seed=arguments.seed,
+        )
     if arguments.json:
         results = {"scores": scores} | ({"comparisons": comparisons} if comparisons else {})
         print_json({name: list(map(asdict, values)) for name, values in results.items()})
     else:
         print(_as_text(scores, comparisons))
     signature = scores[0].signature
-    too_long = too_long_for_ter([*systems.values(), *references])
-    for remark in filter(None, (too_long, unsuited_tokenizer(signature, references))):
+    too_long = score.too_long_for_ter([*systems.values(), *references])
+    for remark in filter(None, (too_long, score.unsuited_tokenizer(signature, references))):
         report(remark)
     if "nrefs:var" in signature:
         report("where some references of a line are blank, the others count (nrefs:var)")
@@ -135,19 +80,21 @@ def _check_usage(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{option(name)} is for --{user}: add that, or remove it")
 
 
-def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
+def _scoring(arguments: argparse.Namespace) -> tuple[score.ScoreConfig, str]:
     """Make and check the options of the metrics, and the language of the paper's BLEU."""
-    from seq2seq.score import ScoreConfig, bleu_metric
-
     tokenizer = arguments.tokenize
     if tokenizer is None and arguments.model and not arguments.test_set:
         from seq2seq.run.config import trained_bleu_tokenizer
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
-    named = {"test_set": arguments.test_set, "language_pair": arguments.language_pair}
-    config = ScoreConfig(tokenize=tokenizer, lowercase=arguments.lowercase, **named)
+    config = score.ScoreConfig(
+        tokenize=tokenizer,
+        lowercase=arguments.lowercase,
+        test_set=arguments.test_set,
+        language_pair=arguments.language_pair,
+    )
     # What these refuse is refused now, before a model translates.
-    bleu_metric(config)
+    score.bleu_metric(config)
     pair = arguments.language_pair or "en-de"
     language = arguments.language or pair.rpartition("-")[2]
     if arguments.paper:
@@ -163,18 +110,16 @@ def _scoring(arguments: argparse.Namespace) -> "tuple[ScoreConfig, str]":
 
 def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Read, or make, the translations of each system, by its name, and read the references."""
-    from seq2seq.score import check_counts, named_test_set
-    from seq2seq.text import read_text_lines
-
     first, paths = arguments.input or arguments.source, arguments.reference
     if arguments.test_set:
-        source, paths = named_test_set(arguments.test_set, arguments.language_pair)
+        source, paths = score.named_test_set(arguments.test_set, arguments.language_pair)
         first = arguments.input or str(source)
     systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in paths]
     texts = systems | dict(zip(map(str, paths), references, strict=True))
-    check_counts({file_name(path): len(lines) for path, lines in texts.items()})
+    score.check_counts({file_name(path): len(lines) for path, lines in texts.items()})
     if arguments.model:
+        from seq2seq.cli.translation_options import load_translator
         from seq2seq.report.sets import find_warnings
 
         sources = systems.pop(first)
@@ -184,7 +129,7 @@ def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[lis
     return systems, references
 
 
-def _as_text(scores: "list[Score]", comparisons: "list[Comparison]") -> str:
+def _as_text(scores: list[score.Score], comparisons: "list[Comparison]") -> str:
     """Align the scores, then each system's differences, and list the signatures below them."""
     lines = _align([(s.name, f"{s.value:6.2f}", s.detail) for s in scores])
     signatures = {s.name: s.signature for s in scores}

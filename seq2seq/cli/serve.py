@@ -5,98 +5,44 @@ import re
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from seq2seq.cli.options import add_options
+from msgspec import ValidationError, convert
+
 from seq2seq.cli.text import report
-from seq2seq.cli.translation_options import (
-    ENGINE,
-    add_beam_options,
-    add_device_options,
-    translation_options,
-)
+from seq2seq.cli.translation_options import translation_options
+from seq2seq.decoding.engines import DIFFERENCE
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
+from seq2seq.machine.resources import retain_freed_memory
+from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.run.folder import find_model
+from seq2seq.text import read_text_lines
+from seq2seq.tokenizer import UNNAMED
 
-if TYPE_CHECKING:
-    from seq2seq.decoding.translator import Translator
-    from seq2seq.model_folder import TrainedModel
-    from seq2seq.server.requests import Limits
-    from seq2seq.server.service import Pair
+try:
+    from seq2seq.server import guard
+    from seq2seq.server.app import make_app
+    from seq2seq.server.requests import Limits, describe
+    from seq2seq.server.service import Pair, Service, list_pairs
+except ModuleNotFoundError as missing:
+    # Those of the extra `serve`.
+    packages = "prometheus-client py3langid python-multipart starlette uvicorn"
+    package = (missing.name or "").partition(".")[0]
+    raise UserError(f"the server needs {package}: pip install {packages}") from None
 
-
-EXAMPLES = """\
-examples:
-  seq2seq serve --model runs/captions
-  curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:5000/translate
-"""
-_PACKAGES = "prometheus-client py3langid python-multipart starlette uvicorn"  # the extra `serve`
 _FIRST = "A first sentence takes longer."  # translated before the server begins
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `seq2seq serve`."""
-    model = {"--model RUN ...": "run or model folder; may be repeated, for other languages"}
-    add_options(parser, model, required=True)
-    options = {
-        "--languages SOURCE-TARGET ...": "languages of a model, such as en-de, or en-de,fr if it"
-        " has several target languages; one for each --model (default: the models')",
-        "--host HOST": "default 127.0.0.1, this machine",
-        "--port PORT": "default 5000; 0 takes a free one",
-    }
-    add_options(parser, options, port=int)
-    add_beam_options(parser)
-    parser.add_argument(
-        "--no-sentences",
-        dest="sentences",
-        action="store_false",
-        help="give the model each line as a whole, not sentence by sentence",
-    )
-    add_options(parser, ENGINE)
-    parser.set_defaults(host="127.0.0.1", port=5000)
-    add_device_options(parser)
-    limits = {
-        "--char-limit N": "maximum characters of a request, 20 times as many of a file (default"
-        " 5000)",
-        "--batch-limit N": "maximum texts of a request (default 100)",
-        "--queue-tokens N": "maximum tokens queued or being translated (default 100000)",
-        "--timeout S": "seconds for an answer (default 60)",
-        "--grace S": "seconds to finish after SIGTERM (default 30)",
-        "--cache N": "sentences whose translations are kept (default 1000)",
-    }
-    add_options(parser.add_argument_group("limits"), limits, int)
-    access = {
-        "--api-key-file FILE": "keys, one per line; a request must give one",
-        "--allow-host NAME ...": "answer requests for this host name too; may be repeated",
-        "--allow-origin URL ...": "an origin whose pages may send requests, * for all; may be"
-        " repeated",
-        "--no-page": "show no page, only answer programs",
-    }
-    add_options(parser.add_argument_group("access"), access)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it."""
-    from seq2seq.text import read_text_lines
-
-    try:
-        from seq2seq.server.app import make_app
-        from seq2seq.server.guard import listen
-        from seq2seq.server.guard import run as serve
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        raise UserError(f"the server needs {package}: pip install {_PACKAGES}") from None
-    from seq2seq.machine.resources import retain_freed_memory
-    from seq2seq.server.service import Service, list_pairs
-
     _check_access(arguments)
     limits = _limits(arguments)
     keys: list[str] = []
     if arguments.api_key_file is not None:
-        lines = map(str.strip, read_text_lines(arguments.api_key_file))
-        keys = list(filter(None, lines))
+        keys = list(filter(None, map(str.strip, read_text_lines(arguments.api_key_file))))
         if not keys:
             raise UserError(f"{arguments.api_key_file}: no key in it: write one per line")
-    with listen(arguments.host, arguments.port) as opened:
+    with guard.listen(arguments.host, arguments.port) as opened:
         service = Service(_load(arguments), limits)
         retain_freed_memory()
         address, port, *_ = opened.getsockname()
@@ -121,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "anyone who can reach this address can use the server; --api-key-file, or"
                 " a proxy that asks for a password, restricts that"
             )
-        serve(app, opened, grace=limits.grace)
+        guard.run(app, opened, grace=limits.grace)
     service.close()
     report("stopped")
     return 0
@@ -138,11 +84,7 @@ def _check_access(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--allow-host {name}: write the name alone, no scheme, no port")
 
 
-def _limits(arguments: argparse.Namespace) -> "Limits":
-    from msgspec import ValidationError, convert
-
-    from seq2seq.server.requests import Limits, describe
-
+def _limits(arguments: argparse.Namespace) -> Limits:
     values = {name: n for name, n in vars(arguments).items() if n is not None}
     try:
         return convert(values, Limits)
@@ -150,12 +92,7 @@ def _limits(arguments: argparse.Namespace) -> "Limits":
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
 
-def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
-    from seq2seq.decoding.engines import DIFFERENCE
-    from seq2seq.decoding.translator import Translator
-    from seq2seq.model_folder import load_model
-    from seq2seq.run.folder import find_model
-
+def _load(arguments: argparse.Namespace) -> dict[Pair, Translator]:
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):
         raise UsageError(
@@ -190,10 +127,8 @@ def _load(arguments: argparse.Namespace) -> "dict[Pair, Translator]":
     return translators
 
 
-def _languages(run: str, trained: "TrainedModel", pair: str | None) -> tuple[str, list[str]]:
+def _languages(run: str, trained: TrainedModel, pair: str | None) -> tuple[str, list[str]]:
     """Return the source language of a model and its target languages."""
-    from seq2seq.tokenizer import UNNAMED
-
     if pair is None:
         source, targets = trained.source_language, trained.target_languages
         if {source, *targets} & {*UNNAMED}:

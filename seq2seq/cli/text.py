@@ -10,7 +10,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from seq2seq.documents.lines import NOT_PLAIN, begins_as_code
 from seq2seq.errors import UsageError, UserError
+from seq2seq.files import MANIFEST, read_manifest
+from seq2seq.text import create_binary, decode_leniently, iterate_lines, open_binary, why_not_text
 
 
 def check_output(output: str, *inputs: str | None) -> None:
@@ -18,8 +21,6 @@ def check_output(output: str, *inputs: str | None) -> None:
 
     Say so if it replaces another file.
     """
-    from seq2seq.files import MANIFEST, read_manifest
-
     if (status := _regular_file(output, 1)) is None:
         return
     for name in filter(None, inputs):
@@ -51,9 +52,6 @@ def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Ite
 
     With `plain`, also refuse markup, data and programs, whose format can be given instead.
     """
-    from seq2seq.documents.lines import NOT_PLAIN, begins_as_code
-    from seq2seq.text import decode_leniently, why_not_text
-
     first = list(islice(lines, 100))
     damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
     # Of these formats, most lines may be text.
@@ -69,22 +67,16 @@ def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Ite
 
 def open_input(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file of any compression for reading; `-` is standard input."""
-    from seq2seq.text import open_binary
-
     return nullcontext(sys.stdin.buffer) if path == "-" else open_binary(path)
 
 
 def open_output(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file of any compression for writing; `-` is standard output."""
-    from seq2seq.text import create_binary
-
     return nullcontext(sys.stdout.buffer) if path == "-" else create_binary(path)
 
 
 def read_leniently(path: str) -> list[str]:
     """Read the lines of a file; `-` is standard input."""
-    from seq2seq.text import iterate_lines
-
     damaged: list[int] = []
     with open_input(path) as stream:
         lines = list(decode_lines(check_text(path, iterate_lines(stream)), damaged))
@@ -97,8 +89,6 @@ def decode_lines(raw_lines: Iterable[bytes], damaged: list[int]) -> Iterator[str
 
     These bytes are replaced, so that no line is lost.
     """
-    from seq2seq.text import decode_leniently
-
     for number, raw in enumerate(raw_lines, start=1):
         line, replaced = decode_leniently(raw)
         if replaced:

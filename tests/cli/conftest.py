@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -30,32 +29,29 @@ SECONDS = 120  # far more than an answer takes
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-class Corpus(NamedTuple):
-    """Number words, and the same words backwards: a language that needs attention."""
-
-    folder: Path
-
-    def overrides(self) -> list[str]:
-        return [
-            *data_words(self.folder),
-            "data.tokenizer.vocab_size=60",
-            f"cache={self.folder / 'cache'}",
-            "model.num_layers=1",
-            "model.d_model=32",
-            "model.d_ff=64",
-            "model.num_heads=4",
-            "training.source_tokens=256",
-            "training.target_tokens=256",
-            "training.warmup_steps=40",
-            "training.checkpoint_minutes=null",
-            "training.log_steps=5",
-            "precision=fp32",
-            "device=cpu",
-        ]
+def overrides(corpus: Path) -> list[str]:
+    """What trains on the toy language, in seconds."""
+    return [
+        *data_words(corpus),
+        "data.tokenizer.vocab_size=60",
+        f"cache={corpus / 'cache'}",
+        "model.num_layers=1",
+        "model.d_model=32",
+        "model.d_ff=64",
+        "model.num_heads=4",
+        "training.source_tokens=256",
+        "training.target_tokens=256",
+        "training.warmup_steps=40",
+        "training.checkpoint_minutes=null",
+        "training.log_steps=5",
+        "precision=fp32",
+        "device=cpu",
+    ]
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of number words, and the same words backwards: a language that needs attention."""
     folder = tmp_path_factory.mktemp("corpus")
     generator = random.Random(5)
     for split, count in (("train", 2000), ("valid", 20), ("test", 40)):
@@ -63,23 +59,23 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         for side, step in (("source", 1), ("target", -1)):
             lines = "".join(" ".join(words[::step]) + "\n" for words in sources)
             (folder / f"{split}.{side}").write_text(lines)
-    return Corpus(folder)
+    return folder
 
 
 @pytest.fixture
-def train(corpus: Corpus, seq2seq: Callable[..., Result]) -> Callable[..., Result]:
+def train(corpus: Path, seq2seq: Callable[..., Result]) -> Callable[..., Result]:
     """Train on the toy language, as further words say."""
-    return partial(seq2seq, "train", *corpus.overrides())
+    return partial(seq2seq, "train", *overrides(corpus))
 
 
 @pytest.fixture(scope="session")
-def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model has learned the toy language, how well differs by processor."""
     run_dir = tmp_path_factory.mktemp("trained") / "run"
     code = main(
         [
             "train",
-            *corpus.overrides(),
+            *overrides(corpus),
             f"run_dir={run_dir}",
             "training.max_steps=450",
             "training.checkpoint_steps=150",

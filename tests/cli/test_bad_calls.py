@@ -106,21 +106,14 @@ CALLS = [
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Path | str]:
     folder = tmp_path_factory.mktemp("bad_calls")
-    (folder / "empty").mkdir()
-    (folder / "text").write_text("one line\n")
-    (folder / "blank").write_text("\n")
-    (folder / "two").write_text("one line\nanother\n")
-    (folder / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,500\nNo.\n")
-    return {
-        "folder": folder / "empty",
-        "text": folder / "text",
-        "blank": folder / "blank",
-        "two": folder / "two",
-        "film": folder / "film.srt",
-        "model": model,
-        "serve": f"serve --port 0 --engine native --model {model}",
-        "nowhere": folder / "nowhere",
-    }
+    (folder / "folder").mkdir()
+    film = "1\n00:00:01,000 --> 00:00:02,500\nNo.\n"
+    files = {"text": "one line\n", "blank": "\n", "two": "one line\nanother\n", "film.srt": film}
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    places = {name: folder / name for name in ("folder", "text", "blank", "two", "nowhere")}
+    serve = f"serve --port 0 --engine native --model {model}"
+    return {**places, "film": folder / "film.srt", "model": model, "serve": serve}
 
 
 @pytest.mark.parametrize(("call", "code", "message"), CALLS, ids=[call for call, *_ in CALLS])

@@ -280,14 +280,3 @@ def test_what_ends_a_folder_early_or_not_at_all_is_continued(
         assert site.translate().code == 130
     assert "1 translated, 0 kept" in site.translate().err
     assert "0 translated, 1 kept" in site.translate().err
-
-
-def test_a_link_that_became_a_folder_does_not_lead_to_the_source(site: Site) -> None:
-    site.write(**{"sub/a_txt": "A man.\n"})
-    link = site.folder / "z"
-    link.symlink_to(site.folder / "sub")
-    assert site.translate().code == 0
-    link.unlink()
-    site.write(**{"z/a_txt": "Two dogs.\n"})
-    assert site.translate().code == 0
-    assert (site.folder / "sub" / "a.txt").read_text() == "A man.\n"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.model_folder import TrainedModel, new_transformer, save_model
 from seq2seq.run.config import Config
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.update import TrainingConfig
+from tests.models import SIZES, save_untrained
 
 
 @pytest.fixture
@@ -49,11 +49,9 @@ def test_a_setting_is_named_at_each_detail_that_it_changes(
 
 
 def test_a_run_is_examined(tmp_path: Path, tokenizer: Tokenizer, verdicts: Callable) -> None:
-    sizes = TransformerConfig(num_layers=1, d_model=32, d_ff=64, num_heads=4)
-    config = Config(model=sizes, training=TrainingConfig(max_steps=30))
+    config = Config(model=TransformerConfig(**SIZES), training=TrainingConfig(max_steps=30))
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
-    model = new_transformer(sizes, tokenizer.vocab_size)
-    save_model(tmp_path / "averaged", TrainedModel(model, tokenizer, "en", "de"))
+    save_untrained(tmp_path / "averaged", tokenizer)
     rows = verdicts("--model", tmp_path)
     assert rows["steps (5.2)"] == ("differs", "training.max_steps=30")
     assert rows["beam (6.1)"] == ("as the paper", "")

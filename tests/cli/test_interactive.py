@@ -4,13 +4,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from seq2seq.decoding.translator import Translator
 from tests.cli.conftest import SECONDS, Terminal
-from tests.conftest import Result
 
 
 @pytest.fixture
@@ -20,27 +20,16 @@ def terminal(trained: Path) -> Iterator[Terminal]:
     opened.close()
 
 
-Answers = Callable[..., list[str]]
-
-
-@pytest.fixture
-def answers(trained: Path, seq2seq: Callable[..., Result], tmp_path: Path) -> Answers:
-    """What `translate` writes for the lines of a file."""
-
-    def translate(*lines: str) -> list[str]:
-        (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-        result = seq2seq("translate", "--model", trained, "-i", tmp_path / "in")
-        return result.out.split("\n")[:-1]
-
-    return translate
+def answers(trained: Path, *lines: str) -> list[str]:
+    return [translation.text for translation in Translator.load(trained).translate(lines)]
 
 
 def test_a_terminal_is_answered_line_by_line_until_ctrl_d(
-    terminal: Terminal, answers: Answers
+    trained: Path, terminal: Terminal
 ) -> None:
     terminal.read_until("> $")
     lines = ("one two", "", "three")
-    for line, answer in zip(lines, answers(*lines), strict=True):
+    for line, answer in zip(lines, answers(trained, *lines), strict=True):
         terminal.type(f"{line}\n")
         assert terminal.read_until("\n> $") == f"{line}\r\n{answer}\r\n> "
     terminal.type("\x04")
@@ -59,7 +48,7 @@ def test_ctrl_c_ends_it_in_one_line(terminal: Terminal) -> None:
     assert terminal.process.wait(SECONDS) == 128 + signal.SIGINT
 
 
-def test_a_pipe_is_answered_line_by_line(trained: Path, tmp_path: Path, answers: Answers) -> None:
+def test_a_pipe_is_answered_line_by_line(trained: Path, tmp_path: Path) -> None:
     # A prefix that is too long fails with its line alone.
     (tmp_path / "prefixes").write_text("\n" + "one two three " * 99 + "\n\n")
     command = [sys.executable, "-m", "seq2seq", "translate", "--model", str(trained)]
@@ -67,7 +56,7 @@ def test_a_pipe_is_answered_line_by_line(trained: Path, tmp_path: Path, answers:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        first, last = answers("one two", "six")
+        first, last = answers(trained, "one two", "six")
         for line, answer in (("one two", first), ("one", ""), ("six", last)):
             process.stdin.write(f"{line}\n".encode())
             process.stdin.flush()

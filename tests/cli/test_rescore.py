@@ -11,7 +11,7 @@ from seq2seq.decoding.translator import Translator
 
 
 def test_the_scores_are_those_of_the_translator(trained: Path, corpus, seq2seq: Callable) -> None:
-    source, target = (corpus.folder / f"test.{side}" for side in ("source", "target"))
+    source, target = (corpus / f"test.{side}" for side in ("source", "target"))
     found = Translator.load(trained).log_probabilities(
         source.read_text().splitlines(), target.read_text().splitlines()
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,17 +127,15 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOption
     """What a translator that knows the hypotheses, in place of the real one, is loaded with."""
     loaded: list[tuple[str, TranslationOptions]] = []
 
-    class Translator:
-        @classmethod
-        def load(cls, run: str, options: TranslationOptions) -> "Translator":
-            loaded.append((run, options))
-            return cls()
+    def translate(lines: list[str]) -> list[Translation]:
+        assert lines == SOURCES
+        return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
 
-        def translate(self, lines: list[str]) -> list[Translation]:
-            assert lines == SOURCES
-            return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
+    def load(run: str, options: TranslationOptions) -> SimpleNamespace:
+        loaded.append((run, options))
+        return SimpleNamespace(translate=translate)
 
-    monkeypatch.setattr("seq2seq.decoding.translator.Translator", Translator)
+    monkeypatch.setattr("seq2seq.decoding.translator.Translator.load", load)
     return loaded
 
 

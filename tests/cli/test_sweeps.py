@@ -63,7 +63,7 @@ def test_values_that_are_tried_twice_at_once_are_one_run(train: Callable, tmp_pa
 def test_a_setting_that_only_one_run_has_is_listed(
     corpus, trained: Path, train: Callable, seq2seq: Callable, tmp_path: Path
 ) -> None:
-    more = [f"data.corpora.more.{side}={corpus.folder / f'valid.{side}'}" for side in SIDES]
+    more = [f"data.corpora.more.{side}={corpus / f'valid.{side}'}" for side in SIDES]
     assert train(*more, "training.max_steps=1", f"run_dir={tmp_path / 'run'}").code == 0
     for folders in ((trained, tmp_path / "run"), (tmp_path / "run", trained)):
         rows = json.loads(seq2seq("runs", "--format", "json", *folders).out)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.conftest import losses, weights_at
+from tests.cli.conftest import losses, overrides, weights_at
 from tests.faults.test_ranks import processes_in
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -31,7 +31,7 @@ TWO_MICRO_BATCHES = "training.micro_batch_tokens=128"
 def by_two(corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The run folder of two processes, which chose its name, and standard error."""
     folder = tmp_path_factory.mktemp("by_two")
-    done = torchrun(*corpus.overrides(), *COMMAND, cwd=folder)
+    done = torchrun(*overrides(corpus), *COMMAND, cwd=folder)
     assert done.returncode == 0, done.stderr
     (run,) = (folder / "runs").iterdir()
     return run, done.stderr
@@ -59,7 +59,7 @@ def test_fewer_processes_go_on_with_a_warning(by_two: tuple[Path, str], train: C
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: Path) -> None:
     steps = ("training.log_steps=1", "training.max_steps=12", "training.checkpoint_steps=4")
-    words = [*corpus.overrides(), *steps]
+    words = [*overrides(corpus), *steps]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert torchrun(*words, f"run_dir={whole}", cwd=tmp_path).returncode == 0
     command = [*TORCHRUN, "--max-restarts", "1", "-m", "seq2seq", "train", *words]
@@ -80,7 +80,7 @@ def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: 
 
 def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> None:
     word = "training.learning_rate_scale=1e30"
-    done = torchrun(*corpus.overrides(), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
+    done = torchrun(*overrides(corpus), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode != 0
     stderr = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
     assert len(stderr) == 1, done.stderr
@@ -88,7 +88,7 @@ def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> N
 
 
 def test_processes_with_other_settings_do_not_train_together(corpus, tmp_path: Path) -> None:
-    words = [*corpus.overrides(), f"run_dir={tmp_path / 'run'}", "training.warmup_steps=5$RANK"]
+    words = [*overrides(corpus), f"run_dir={tmp_path / 'run'}", "training.warmup_steps=5$RANK"]
     script = " ".join([sys.executable, "-m", "seq2seq", "train", *words])
     command = [*TORCHRUN, "--no-python", "bash", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

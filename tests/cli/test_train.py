@@ -14,7 +14,7 @@ from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.hydra import quote_text
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun
-from tests.cli.conftest import Terminal, losses
+from tests.cli.conftest import Terminal, losses, overrides
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
 
 
 def test_it_learns_to_write_backwards(corpus, trained: Path, seq2seq: Callable) -> None:
-    source, target = (corpus.folder / f"test.{side}" for side in ("source", "target"))
+    source, target = (corpus / f"test.{side}" for side in ("source", "target"))
 
     def perplexity(output: Path) -> float:
         result = seq2seq("rescore", "--model", trained, "-s", source, "-i", output, "--json")
@@ -52,10 +52,10 @@ def test_a_run_is_resumed_if_there_is_one(train: Callable, tmp_path: Path) -> No
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, train: Callable) -> None:
-    lines = (corpus.folder / "train.target").read_text().splitlines(keepends=True)
-    (corpus.folder / "other").write_text("".join(reversed(lines)))
+    lines = (corpus / "train.target").read_text().splitlines(keepends=True)
+    (corpus / "other").write_text("".join(reversed(lines)))
     before = (trained / "config.yaml").read_bytes()
-    target = f"data.train.target={corpus.folder / 'other'}"
+    target = f"data.train.target={corpus / 'other'}"
     result = train(f"run_dir={trained}", "resume=true", "model.d_model=64", target)
     assert result.code == 1
     assert "compare the keys of data in config.yaml" in result.err.splitlines()[-1]
@@ -94,7 +94,7 @@ def test_a_pair_without_learned_positions_is_named_before_the_start(
 ) -> None:
     words = [f"run_dir={tmp_path / 'run'}", "model.positions=learned"]
     for side in ("source", "target"):
-        lines = (corpus.folder / f"train.{side}").read_text().splitlines()
+        lines = (corpus / f"train.{side}").read_text().splitlines()
         lines[12] = " ".join(["seven"] * 30)
         (tmp_path / side).write_text("\n".join(lines) + "\n")
         words.append(f"data.train.{side}={tmp_path / side}")
@@ -168,7 +168,7 @@ def test_what_continues_a_run_is_named(
 
 
 def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -> None:
-    words = [*corpus.overrides(), "training.log_steps=1", "training.max_steps=12"]
+    words = [*overrides(corpus), "training.log_steps=1", "training.max_steps=12"]
     words += ["training.checkpoint_steps=6", f"run_dir={tmp_path / 'run'}"]
     shown = Terminal("train", *words, columns=60, cwd=tmp_path).read_to_the_end()
     recorded = {(step, f"{loss:.3f}") for step, loss in losses(tmp_path / "run")}

@@ -22,7 +22,7 @@ from tests.cli.conftest import Terminal
 
 @pytest.fixture(scope="module")
 def source(corpus) -> list[str]:
-    return (corpus.folder / "test.source").read_text().splitlines()
+    return (corpus / "test.source").read_text().splitlines()
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_
 def test_a_log_gets_lines_with_what_is_done_and_left(
     quick: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.cli.translate._LOG_SECONDS", 0.0)
+    monkeypatch.setattr("seq2seq.cli.lines._LOG_SECONDS", 0.0)
     (tmp_path / "in").write_text("a man\n" * 3)
     result = seq2seq("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
     assert re.search(r"^seq2seq: 3 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", result.err, re.M)
@@ -254,7 +254,7 @@ def test_several_models_are_an_ensemble(
     assert found == [f"{one.score:.6f}\t{one.text}" for one in translations]
     assert found != translate(source, *models[:2], "--scores")
 
-    output, reference = tmp_path / "out", corpus.folder / "test.target"
+    output, reference = tmp_path / "out", corpus / "test.target"
     output.write_text("".join(f"{one.text}\n" for one in translations))
     scored = seq2seq("score", *models, "-s", tmp_path / "in", "-r", reference)
     assert scored.out == seq2seq("score", "-i", output, "-r", reference).out

@@ -4,12 +4,8 @@ import argparse
 
 import pytest
 
-from seq2seq.cli.translation_options import (
-    add_beam_options,
-    add_device_options,
-    add_sampling_options,
-    translation_options,
-)
+from seq2seq.cli.arguments import add_sampling_options, add_search_options
+from seq2seq.cli.translation_options import translation_options
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.errors import UsageError
 from seq2seq.search import SearchConfig
@@ -17,8 +13,7 @@ from seq2seq.search import SearchConfig
 
 def options(*words: str) -> TranslationOptions:
     parser = argparse.ArgumentParser()
-    add_device_options(parser)
-    add_beam_options(parser)
+    add_search_options(parser)
     add_sampling_options(parser)
     return translation_options(parser.parse_args(words))
 
