@@ -132,14 +132,6 @@ MODELS: dict[str, tuple[Change, str]] = {
         edit(CONFIG, '"d_ff": 8', '"d_ff": 1000000000000'),
         "this machine's memory",
     ),
-    "a beam of gigabytes": (
-        edit(CONFIG, '"format"', '"search": {"beam_size": 1000000, "alpha": 0.6}, "format"'),
-        "beam_size=1000000: must be at least 1 and at most 100",
-    ),
-    "a search of another kind": (
-        edit(CONFIG, '"format"', '"search": 7, "format"'),
-        "got `int` - at `$.search`",
-    ),
     "gigabytes of configuration": (grow(CONFIG, 2**36), "can't hold more"),
     "terabytes of weights": (grow(WEIGHTS, 2**40), "can't hold more"),
     "weights that are NaN": (
