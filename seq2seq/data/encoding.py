@@ -7,13 +7,13 @@ import json
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from itertools import chain, compress, count, islice, takewhile
+from itertools import chain, compress, count, islice, pairwise, takewhile
 from pathlib import Path
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
 from threading import Thread
@@ -243,28 +243,24 @@ class SampledCorpus(EncodedCorpus):
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """See `EncodedCorpus.lengths`."""
-        if rows is None:
-            return self.corpus.lengths()
-        lengths = (corpus.lengths(own_rows) for corpus, own_rows in self._by_epoch(rows))
-        source, target = map(np.concatenate, zip(*lengths, strict=True))
-        return source, target
+        return self.corpus.lengths() if rows is None else super().lengths(rows)
 
-    def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `EncodedCorpus.padded`; all rows are of one epoch."""
-        ((corpus, own_rows),) = self._by_epoch(rows)
-        return corpus.padded(own_rows)
+    def lengths_of(self, sequences: Rows) -> Lengths:
+        """See `EncodedCorpus.lengths_of`."""
+        return np.concatenate([corpus.lengths_of(own) for corpus, own in self._by_epoch(sequences)])
 
-    def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
-        """See `EncodedCorpus.tokens`."""
-        tokens = (corpus.tokens(own_rows) for corpus, own_rows in self._by_epoch(rows))
-        source, target = map(_joined, zip(*tokens, strict=True))
-        return source, target
+    def tokens_of(self, sequences: Rows) -> Tokens:
+        """See `EncodedCorpus.tokens_of`."""
+        tokens = [corpus.tokens_of(own) for corpus, own in self._by_epoch(sequences)]
+        ids, lengths = map(np.concatenate, zip(*tokens, strict=True))
+        return ids, lengths
 
-    def _by_epoch(self, rows: Rows) -> list[tuple[EncodedCorpus, Rows]]:
-        """Divide rows where the next epoch begins: the pairs of each, and their rows in them."""
-        epochs = rows // len(self)
-        groups = np.split(rows, np.flatnonzero(np.diff(epochs)) + 1)
-        return [(self.newest[int(group[0]) // len(self)][1], group % len(self)) for group in groups]
+    def _by_epoch(self, sequences: Rows) -> Iterator[tuple[EncodedCorpus, Rows]]:
+        """Divide sequences where the next epoch begins: its pairs, and their numbers in them."""
+        slots, own = np.divmod(sequences, 2 * len(self))
+        ends = [*(np.flatnonzero(np.diff(slots)) + 1), len(slots)]
+        for start, end in pairwise([0, *ends]):
+            yield self.newest[slots[start]][1], own[start:end]
 
     def _encode(self, path: Path, epoch: int) -> None:
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
@@ -275,11 +271,6 @@ class SampledCorpus(EncodedCorpus):
                     if self.closed:
                         raise CancelledError
                     append(pairs)
-
-
-def _joined(tokens: Iterable[Tokens]) -> Tokens:
-    ids, lengths = zip(*tokens, strict=True)
-    return np.concatenate(ids), np.concatenate(lengths)
 
 
 def _sample(
