@@ -247,7 +247,7 @@ class Split:
         if path and pairs_suffix(path) == ".tmx":
             return f"{path}, unit {number:,}"
         number += bool(self.form.header)
-        return f"{path}:{number}" if path else self._dataset.row_name(number)
+        return f"{path}:{number}" if path else f"{self._dataset}, row {number}"
 
     def pairs(self) -> Iterator[SentencePair]:
         """Stream the pairs, in order, blank ones included; those that are held out are blank."""
@@ -415,9 +415,6 @@ class _DatasetSplit:
     def __str__(self) -> str:
         return f"{self.name} ({self.split})"
 
-    def row_name(self, number: int) -> str:
-        return f"{self}, row {number}"
-
     def pairs(self, languages: tuple[str, str]) -> Iterator[SentencePair]:
         number = 0
         try:
@@ -425,7 +422,7 @@ class _DatasetSplit:
                 for values in zip(*columns.values(), strict=True):
                     number += 1
                     row = dict(zip(columns, values, strict=True))
-                    yield pair_of(row, languages, self.row_name(number))
+                    yield pair_of(row, languages, f"{self}, row {number}")
         except UserError:
             raise
         except Exception as error:  # the library's errors share no class

@@ -20,7 +20,6 @@ from threading import Thread
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seq2seq import tokenizer
 from seq2seq.batches import (
@@ -32,7 +31,7 @@ from seq2seq.batches import (
     encode_ids,
     new_corpus,
 )
-from seq2seq.data.checks import FilterCounts, Findings
+from seq2seq.data.checks import Findings
 from seq2seq.data.corpus import FilterConfig
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
@@ -70,12 +69,10 @@ class Encoder:
         sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
         findings.count_unknown(0, texts[0], sources)
         findings.count_unknown(1, texts[1], targets)
-        # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
-        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
-        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        max_ratio = self.limits.max_length_ratio
-        findings.check(before, chunk, source_lengths, target_lengths, max_ratio)
-        passes, findings.counts = filter_lengths(source_lengths, target_lengths, self.limits)
+        # Check and filter by length, (2, chunk): the end symbol counts, control symbols don't.
+        lengths = np.array([list(map(len, side)) for side in (sources, targets)]) + 1
+        findings.check(before, chunk, lengths, self.limits.max_length_ratio)
+        passes = findings.select(lengths, self.limits)
         if self.controls:
             sources = [self.controls + source for source in sources]
         vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
@@ -106,25 +103,6 @@ def encode(
             if findings.counts.read % _PAIRS_PER_MESSAGE == 0:
                 log(f"data: {findings.counts.read:,} pairs encoded")
     return findings
-
-
-def filter_lengths(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: FilterConfig
-) -> tuple[list[bool], FilterCounts]:
-    """Select the pairs to keep; count each other one under the first reason that applies."""
-    longer = np.maximum(source_lengths, target_lengths)
-    shorter = np.minimum(source_lengths, target_lengths)
-    reasons = {
-        "blank source": source_lengths == 1,
-        "blank target": target_lengths == 1,
-        "too long": longer > limits.max_tokens,
-        "length ratio": longer > limits.max_length_ratio * shorter,
-    }
-    counts, passes = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
-    for reason, applies in reasons.items():
-        counts.dropped[reason] = int((passes & applies).sum())
-        passes &= ~applies
-    return passes.tolist(), counts
 
 
 T = TypeVar("T")
