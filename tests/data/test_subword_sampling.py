@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from seq2seq.batches import Batching, EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.encoding import SampledCorpus
-from seq2seq.errors import UserError
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 
 MakeSampled: TypeAlias = Callable[..., SampledCorpus]
@@ -78,28 +77,19 @@ def test_a_text_stays_whole_if_no_merge_is_skipped() -> None:
 
 
 @given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
-@example(["▁▁ a  ▁b", "☃☃ ☃", "<s></s>", "a man\u3000sees", ""])
-def test_without_a_skipped_merge_it_is_the_usual_encoding(texts: list[str]) -> None:
+@example(["▁▁ a  ▁b", "☃☃ ☃", "<s></s> <pad>", "\ud800 a", "a man\u3000sees", ""])
+def test_any_text_is_sampled_and_without_a_skipped_merge_as_usual(texts: list[str]) -> None:
     for tokenizer in (PLAIN, BYTES):
-        assert tokenizer.encode_sampled(texts, 0.0, seed=1) == tokenizer.encode_target(texts)
+        usual = tokenizer.encode_target(texts)
+        assert tokenizer.encode_sampled(texts, 0.0, seed=1) == usual
+        sampled = tokenizer.encode_sampled(texts, RATE, seed=1)
+        assert {0, 2, 3}.isdisjoint(token for ids in sampled for token in ids)
+        assert tokenizer.decode(sampled) == tokenizer.decode(usual)
 
 
 def test_a_long_text_without_spaces_is_sampled_in_little_time(tokenizer: Tokenizer) -> None:
     text = "amansees" * 2000
     assert tokenizer.decode(tokenizer.encode_sampled([text], RATE, seed=1)) == [text]
-
-
-def test_no_sample_is_a_control_symbol_and_odd_text_is_sampled(tokenizer: Tokenizer) -> None:
-    odd = ["<s> </s> <pad>", "\ud800 a", "☃☃", ""]
-    found = tokenizer.encode_sampled(odd, RATE, seed=1)
-    assert {0, 2, 3}.isdisjoint(token for ids in found for token in ids)
-    assert tokenizer.decode(found) == tokenizer.decode(tokenizer.encode_target(odd))
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, math.nan, math.inf])
-def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
-    with pytest.raises(UserError, match=r"data\.tokenizer\.sampling=.*: must be at least 0"):
-        TokenizerConfig(sampling=rate)
 
 
 # The corpus

@@ -1,8 +1,10 @@
 """The tokenizer: ids, control symbols, odd text, and refusals that say what to do."""
 
+import math
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -162,11 +164,13 @@ def test_no_text_is_refused(sentences: list[str]) -> None:
         Tokenizer.train(sentences, TokenizerConfig(vocab_size=60))
 
 
-def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(UserError, match="vocab_size"):
-        TokenizerConfig(vocab_size=4)
-    with pytest.raises(UserError, match="normalization"):
-        TokenizerConfig(normalization="NFC")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("vocab_size", 4), ("normalization", "NFC"), ("sampling", -0.1), ("sampling", math.nan)],
+)
+def test_impossible_settings_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"data.tokenizer.{name}={value}: "):
+        TokenizerConfig(**{name: value})
 
 
 def test_a_malformed_model_is_refused() -> None:
