@@ -21,7 +21,7 @@ from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer, TokenizerConfig
 MakeSampled: TypeAlias = Callable[..., SampledCorpus]
 RATE = 0.3
 LINES = [f"a man sees {n} houses and {n * n} old friends" for n in range(100)]
-PLAIN = Tokenizer.train([*LINES, *["as> bs>"] * 99], TokenizerConfig(vocab_size=60))
+PLAIN = Tokenizer.train(LINES, TokenizerConfig(vocab_size=60))
 BYTES = Tokenizer.train(LINES, TokenizerConfig(vocab_size=320, byte_fallback=True))
 
 
