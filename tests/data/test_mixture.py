@@ -10,8 +10,8 @@ import pytest
 from seq2seq.batches import Mixture
 from seq2seq.errors import UserError
 
-SIZES = {"train": 7, "back": 30, "tiny": 2}
-WEIGHTS = {"train": 1.0, "back": 0.37, "tiny": 2.5}
+SIZES = {"train": 7, "back": 100, "tiny": 2}
+WEIGHTS = {"train": 1.0, "back": 0.29, "tiny": 2.5}
 EPOCHS = 40
 
 
