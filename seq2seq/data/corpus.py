@@ -322,8 +322,10 @@ class Split:
         text, key = self._config, f"data.{self.name}"
         if not text.is_configured and not self._cut:
             ways = [f"{key}.source=FILE {key}.target=FILE", f"{key}.pairs=FILE"]
-            ways += [f"{key}.split=NAME"] * bool(self._dataset.name)
-            ways += [f"{key}_from_train=NUMBER to cut it from train"] * (self.name == "valid")
+            if self._dataset.name:
+                ways.append(f"{key}.split=NAME")
+            if self.name == "valid":
+                ways.append(f"{key}_from_train=NUMBER to cut it from train")
             raise UserError(f"{key}: not set; give {', or '.join(ways)}")
         if bool(text.source) != bool(text.target):
             side, missing = ("source", "target") if text.source else ("target", "source")

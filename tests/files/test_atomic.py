@@ -166,22 +166,26 @@ def test_a_file_is_written_whole_or_not_at_all(
     assert names(path.parent) == ["metrics"]
 
 
-def place_folder(path: Path) -> None:
+def make_folder(path: Path, name: str = "part", text: str = "half") -> None:
     path.mkdir()
-    (path / "thesis").write_text("mine")
+    (path / name).write_text(text)
 
 
-def place_foreign_manifest(path: Path) -> None:
-    path.mkdir()
-    (path / MANIFEST).write_text('{"name": "an extension of a browser"}')
-
-
-def place_link(path: Path) -> None:
+def make_link(path: Path) -> None:
     write_folder(path.with_name("linked"), FILES)
     path.symlink_to("linked")
 
 
-@pytest.mark.parametrize("place", [place_folder, place_foreign_manifest, place_link, os.mkfifo])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda path: make_folder(path, "thesis", "mine"),
+        lambda path: make_folder(path, MANIFEST, '{"name": "an extension of a browser"}'),
+        make_link,
+        os.mkfifo,
+    ],
+    ids=["a folder", "another manifest", "a link", "a pipe"],
+)
 def test_only_an_empty_folder_or_one_of_this_program_is_replaced(
     tmp_path: Path, place: Callable[[Path], None]
 ) -> None:
@@ -202,20 +206,12 @@ def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read_folder(tmp_path / "empty") == FILES
 
 
-def leave(folder: Path, name: str) -> Path:
-    """Make the leftovers of a process that died while it wrote."""
-    path = folder / name
-    path.mkdir()
-    (path / "part").write_bytes(b"half")
-    return path
-
-
 def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    leave(tmp_path, f".step_1.{TOKEN}.new")
+    make_folder(tmp_path / f".step_1.{TOKEN}.new")
     write_folder(tmp_path / "step_1", FILES)
     assert names(tmp_path) == ["step_1"]
-    leave(tmp_path, f".step_2.{TOKEN}.new")
-    leave(tmp_path, f".step_1.{TOKEN}.old")
+    make_folder(tmp_path / f".step_2.{TOKEN}.new")
+    make_folder(tmp_path / f".step_1.{TOKEN}.old")
     (tmp_path / f".metrics.{TOKEN}.new").write_bytes(b"half")
     mine = [".bashrc.20240101.old", ".step_2.77.new", "notes.new", ".lock"]
     for name in mine:
