@@ -80,7 +80,7 @@ class EncodedCorpus:
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """Return the lengths of sources and targets, (len,) each, or those of some rows."""
         if rows is not None:
-            return self._spans(2 * rows)[1], self._spans(2 * rows + 1)[1]
+            return self.lengths_of(2 * rows), self.lengths_of(2 * rows + 1)
         lengths = np.empty(2 * len(self), np.int32)
         np.subtract(self._ends[1:], self._ends[:-1], out=lengths)
         return lengths[0::2], lengths[1::2]
@@ -111,26 +111,26 @@ class EncodedCorpus:
 
     def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
         """Return the ids of some pairs, one after the other: of the sources and of the targets."""
-        return self._tokens(2 * rows), self._tokens(2 * rows + 1)
+        return self.tokens_of(2 * rows), self.tokens_of(2 * rows + 1)
 
-    def _tokens(self, sequences: Rows) -> Tokens:
-        starts, lengths = self._spans(sequences)  # (B,)
+    def tokens_of(self, sequences: Rows) -> Tokens:
+        """Return the ids of some sequences: 2 i is the source of pair i, 2 i + 1 its target."""
+        lengths = self.lengths_of(sequences)  # (B,)
         # The place of each token in the file: its place among these, moved as its sequence is.
-        moved = starts - (np.cumsum(lengths) - lengths)  # (B,)
+        moved = self._ends[sequences] - (np.cumsum(lengths) - lengths)  # (B,)
         places = np.arange(lengths.sum()) + np.repeat(moved, lengths)  # (N,)
         return self._ids[places], lengths
 
     def _padded(self, sequences: Rows) -> NDArray[np.int64]:
-        ids, lengths = self._tokens(sequences)  # (N,), (B,)
+        ids, lengths = self.tokens_of(sequences)  # (N,), (B,)
         within = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
         padded = np.full(within.shape, PADDING_ID, dtype=np.int64)
         padded[within] = ids
         return padded
 
-    def _spans(self, sequences: Rows) -> tuple[NDArray[np.int64], Lengths]:
-        """Return where some sequences start in the file, and their lengths."""
-        starts = self._ends[sequences]
-        return starts, (self._ends[sequences + 1] - starts).astype(np.int32)
+    def lengths_of(self, sequences: Rows) -> Lengths:
+        """Return the lengths of some sequences, (B,), numbered as in `tokens_of`."""
+        return (self._ends[sequences + 1] - self._ends[sequences]).astype(np.int32)
 
 
 @contextmanager

@@ -148,13 +148,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _read_varint(content: bytes, position: int) -> tuple[int, int]:
     """Read a Protocol Buffers varint; return it and the position after it."""
-    value = shift = 0
-    while shift < 64:
-        byte = content[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
+    value = 0
+    for i in range(10):
+        byte = content[position + i]
+        value |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
-            return value, position
+            return value, position + i + 1
     raise ValueError("it can't be parsed")
 
 

@@ -6,15 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seq2seq.batches import EncodedCorpus
-from seq2seq.data.corpus import Split
+from seq2seq.data.corpus import FilterConfig, Split
 from seq2seq.errors import UserError
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
+
+SideLengths: TypeAlias = NDArray[np.int64]
+"""The lengths of the sources and of the targets of some pairs, (2, pairs), in tokens."""
 
 # Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
 # more; shifted by one line, by 0.3 or less in most windows.
@@ -85,20 +89,14 @@ class Findings:
         return self
 
     def check(
-        self,
-        before: int,
-        chunk: Sequence[Sequence[str]],
-        source_lengths: NDArray[np.int64],
-        target_lengths: NDArray[np.int64],
-        max_ratio: float,
+        self, before: int, chunk: Sequence[Sequence[str]], lengths: SideLengths, max_ratio: float
     ) -> None:
-        """Check the two sides of some pairs, and their lengths (chunk,), after `before` others."""
-        not_blank = (source_lengths > 1) & (target_lengths > 1)
-        pair_numbers = before + 1 + np.flatnonzero(not_blank)
-        sources, targets = source_lengths[not_blank], target_lengths[not_blank]
+        """Check the two sides of some pairs, and their lengths, after `before` others."""
+        not_blank = lengths.min(axis=0) > 1
+        pair_numbers, lengths = before + 1 + np.flatnonzero(not_blank), lengths[:, not_blank]
         pairs = list(compress(zip(*chunk, strict=True), not_blank))
         self.digests += b"".join(map(_digest, pairs))
-        ratio = np.maximum(sources, targets) / np.minimum(sources, targets)
+        ratio = lengths.max(axis=0) / lengths.min(axis=0)
         signs: dict[str, Iterable[bool]] = {
             f"have one side over {max_ratio:g} times as long as the other": ratio > max_ratio,
             "have a target equal to its source": (a == b for a, b in pairs),
@@ -109,13 +107,28 @@ class Findings:
             numbers = list(compress(pair_numbers.tolist(), holds))
             self.suspicious[sign] = len(numbers)
             self.first += [(sign, number) for number in numbers[:_FIRST]]
-        logs = np.log([sources, targets])  # (2, pairs)
+        logs = np.log(lengths)  # (2, pairs)
         for start in range(0, len(pairs), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
             numbers = pair_numbers[window].tolist()
             if len(numbers) >= _SMALLEST_WINDOW and logs[:, window].std(axis=1).all():
                 correlation = float(np.corrcoef(logs[:, window])[0, 1])
                 self.windows.append((numbers[0], numbers[-1], correlation))
+
+    def select(self, lengths: SideLengths, limits: FilterConfig) -> list[bool]:
+        """Select the pairs to keep; count each other one under the first reason that applies."""
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+        reasons = {
+            "blank source": lengths[0] == 1,
+            "blank target": lengths[1] == 1,
+            "too long": longer > limits.max_tokens,
+            "length ratio": longer > limits.max_length_ratio * shorter,
+        }
+        self.counts.read, passes = len(longer), np.ones(len(longer), dtype=bool)
+        for reason, applies in reasons.items():
+            self.counts.dropped[reason] = int((passes & applies).sum())
+            passes &= ~applies
+        return passes.tolist()
 
     def count_unknown(
         self, side: int, texts: Sequence[str], encoded: Sequence[Sequence[int]]

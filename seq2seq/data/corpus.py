@@ -16,16 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from seq2seq.data.pairs import (
-    HeldOut,
-    TsvForm,
-    hold_out,
-    pair_of,
-    pairs_suffix,
-    read_pairs_file,
-    source_digest,
-    tsv_form,
-)
+from seq2seq.data.pairs import HeldOut, PairsFile, hold_out, pair_of, source_digest
 from seq2seq.errors import UsageError, UserError, check_number, reason_of
 from seq2seq.settings import digested
 from seq2seq.text import SentencePair, is_url, open_raw, read_two_files
@@ -221,6 +212,7 @@ class Split:
         self.is_dataset = text.split is not None
         self._dataset = _DatasetSplit(config, str(text.split))
         self._languages = (config.source_language, text.target_language or config.target_language)
+        self._file = PairsFile(text.pairs, self._languages) if text.pairs else None
         self.target_language = text.target_language
         self.tag = text.tag if isinstance(text, CorpusConfig) else None
         self.weight = text.weight if isinstance(text, CorpusConfig) else 1.0
@@ -243,11 +235,10 @@ class Split:
         """Name a pair, counted from 1: ``file:line``, a unit, or the row of a dataset."""
         if self._cut:
             return self._cut[1].locate(list(self._chosen.values())[number - 1][0], side)
-        path = self._config.pairs or getattr(self._config, side)
-        if path and pairs_suffix(path) == ".tmx":
-            return f"{path}, unit {number:,}"
-        number += bool(self.form.header)
-        return f"{path}:{number}" if path else self._dataset.row_name(number)
+        if self._file:
+            return self._file.locate(number)
+        path = getattr(self._config, side)
+        return f"{path}:{number}" if path else f"{self._dataset}, row {number}"
 
     def pairs(self) -> Iterator[SentencePair]:
         """Stream the pairs, in order, blank ones included; those that are held out are blank."""
@@ -274,23 +265,13 @@ class Split:
         self.files()  # checked: a device may have no end, and a pipe no writer
         if self.is_dataset:
             return self._dataset.pairs(self._languages)
-        if text.pairs:
-            return read_pairs_file(text.pairs, self._languages, self.form)
+        if self._file:
+            return self._file.pairs()
         return read_two_files(str(text.source), str(text.target))
 
-    @cached_property
-    def form(self) -> TsvForm:
-        """How a .tsv of pairs is read; found once."""
-        path = self._config.pairs
-        if path and pairs_suffix(path) == ".tsv":
-            return tsv_form(path, self._languages)
-        return TsvForm()
-
     def remarks(self) -> list[str]:
-        """Say what in the file is not read as it stands there."""
-        header = f"{self}:1: a header, left out: {self.form.header!r}"
-        quoted = f"{self}: quoted as by a spreadsheet, and read so"
-        return [header] * bool(self.form.header) + [quoted] * self.form.is_quoted
+        """Say what in a file of pairs is not read as it stands there."""
+        return list(self._file.remarks()) if self._file else []
 
     def files(self) -> dict[str, str]:
         """Return the files or URLs by their keys or names.
@@ -341,8 +322,10 @@ class Split:
         text, key = self._config, f"data.{self.name}"
         if not text.is_configured and not self._cut:
             ways = [f"{key}.source=FILE {key}.target=FILE", f"{key}.pairs=FILE"]
-            ways += [f"{key}.split=NAME"] * bool(self._dataset.name)
-            ways += [f"{key}_from_train=NUMBER to cut it from train"] * (self.name == "valid")
+            if self._dataset.name:
+                ways.append(f"{key}.split=NAME")
+            if self.name == "valid":
+                ways.append(f"{key}_from_train=NUMBER to cut it from train")
             raise UserError(f"{key}: not set; give {', or '.join(ways)}")
         if bool(text.source) != bool(text.target):
             side, missing = ("source", "target") if text.source else ("target", "source")
@@ -415,9 +398,6 @@ class _DatasetSplit:
     def __str__(self) -> str:
         return f"{self.name} ({self.split})"
 
-    def row_name(self, number: int) -> str:
-        return f"{self}, row {number}"
-
     def pairs(self, languages: tuple[str, str]) -> Iterator[SentencePair]:
         number = 0
         try:
@@ -425,7 +405,7 @@ class _DatasetSplit:
                 for values in zip(*columns.values(), strict=True):
                     number += 1
                     row = dict(zip(columns, values, strict=True))
-                    yield pair_of(row, languages, self.row_name(number))
+                    yield pair_of(row, languages, f"{self}, row {number}")
         except UserError:
             raise
         except Exception as error:  # the library's errors share no class

@@ -7,20 +7,19 @@ import json
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from itertools import chain, compress, count, islice, takewhile
+from itertools import chain, compress, count, islice, pairwise, takewhile
 from pathlib import Path
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
 from threading import Thread
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seq2seq import tokenizer
 from seq2seq.batches import (
@@ -32,7 +31,7 @@ from seq2seq.batches import (
     encode_ids,
     new_corpus,
 )
-from seq2seq.data.checks import FilterCounts, Findings
+from seq2seq.data.checks import Findings
 from seq2seq.data.corpus import FilterConfig
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
@@ -70,12 +69,10 @@ class Encoder:
         sources, targets = self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
         findings.count_unknown(0, texts[0], sources)
         findings.count_unknown(1, texts[1], targets)
-        # Check and filter by length, (chunk,): the end symbol counts, control symbols don't.
-        source_lengths = np.fromiter(map(len, sources), dtype=np.int64) + 1
-        target_lengths = np.fromiter(map(len, targets), dtype=np.int64) + 1
-        max_ratio = self.limits.max_length_ratio
-        findings.check(before, chunk, source_lengths, target_lengths, max_ratio)
-        passes, findings.counts = filter_lengths(source_lengths, target_lengths, self.limits)
+        # Check and filter by length, (2, chunk): the end symbol counts, control symbols don't.
+        lengths = np.array([list(map(len, side)) for side in (sources, targets)]) + 1
+        findings.check(before, chunk, lengths, self.limits.max_length_ratio)
+        passes = findings.select(lengths, self.limits)
         if self.controls:
             sources = [self.controls + source for source in sources]
         vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
@@ -106,25 +103,6 @@ def encode(
             if findings.counts.read % _PAIRS_PER_MESSAGE == 0:
                 log(f"data: {findings.counts.read:,} pairs encoded")
     return findings
-
-
-def filter_lengths(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], limits: FilterConfig
-) -> tuple[list[bool], FilterCounts]:
-    """Select the pairs to keep; count each other one under the first reason that applies."""
-    longer = np.maximum(source_lengths, target_lengths)
-    shorter = np.minimum(source_lengths, target_lengths)
-    reasons = {
-        "blank source": source_lengths == 1,
-        "blank target": target_lengths == 1,
-        "too long": longer > limits.max_tokens,
-        "length ratio": longer > limits.max_length_ratio * shorter,
-    }
-    counts, passes = FilterCounts(read=len(longer)), np.ones(len(longer), dtype=bool)
-    for reason, applies in reasons.items():
-        counts.dropped[reason] = int((passes & applies).sum())
-        passes &= ~applies
-    return passes.tolist(), counts
 
 
 T = TypeVar("T")
@@ -243,28 +221,24 @@ class SampledCorpus(EncodedCorpus):
 
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """See `EncodedCorpus.lengths`."""
-        if rows is None:
-            return self.corpus.lengths()
-        lengths = (corpus.lengths(own_rows) for corpus, own_rows in self._by_epoch(rows))
-        source, target = map(np.concatenate, zip(*lengths, strict=True))
-        return source, target
+        return self.corpus.lengths() if rows is None else super().lengths(rows)
 
-    def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `EncodedCorpus.padded`; all rows are of one epoch."""
-        ((corpus, own_rows),) = self._by_epoch(rows)
-        return corpus.padded(own_rows)
+    def lengths_of(self, sequences: Rows) -> Lengths:
+        """See `EncodedCorpus.lengths_of`."""
+        return np.concatenate([corpus.lengths_of(own) for corpus, own in self._by_epoch(sequences)])
 
-    def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
-        """See `EncodedCorpus.tokens`."""
-        tokens = (corpus.tokens(own_rows) for corpus, own_rows in self._by_epoch(rows))
-        source, target = map(_joined, zip(*tokens, strict=True))
-        return source, target
+    def tokens_of(self, sequences: Rows) -> Tokens:
+        """See `EncodedCorpus.tokens_of`."""
+        tokens = [corpus.tokens_of(own) for corpus, own in self._by_epoch(sequences)]
+        ids, lengths = map(np.concatenate, zip(*tokens, strict=True))
+        return ids, lengths
 
-    def _by_epoch(self, rows: Rows) -> list[tuple[EncodedCorpus, Rows]]:
-        """Divide rows where the next epoch begins: the pairs of each, and their rows in them."""
-        epochs = rows // len(self)
-        groups = np.split(rows, np.flatnonzero(np.diff(epochs)) + 1)
-        return [(self.newest[int(group[0]) // len(self)][1], group % len(self)) for group in groups]
+    def _by_epoch(self, sequences: Rows) -> Iterator[tuple[EncodedCorpus, Rows]]:
+        """Divide sequences where the next epoch begins: its pairs, and their numbers in them."""
+        slots, own = np.divmod(sequences, 2 * len(self))
+        ends = [*(np.flatnonzero(np.diff(slots)) + 1), len(slots)]
+        for start, end in pairwise([0, *ends]):
+            yield self.newest[slots[start]][1], own[start:end]
 
     def _encode(self, path: Path, epoch: int) -> None:
         sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
@@ -275,11 +249,6 @@ class SampledCorpus(EncodedCorpus):
                     if self.closed:
                         raise CancelledError
                     append(pairs)
-
-
-def _joined(tokens: Iterable[Tokens]) -> Tokens:
-    ids, lengths = zip(*tokens, strict=True)
-    return np.concatenate(ids), np.concatenate(lengths)
 
 
 def _sample(

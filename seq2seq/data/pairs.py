@@ -11,8 +11,9 @@ import locale
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from seq2seq.errors import UserError
 from seq2seq.text import COMPRESSIONS, SentencePair, open_binary, read_text_lines
@@ -34,22 +35,56 @@ _WORDS = """
 _HEADER = {*locale.locale_alias, *_WORDS.split()}
 
 
-class TsvForm(NamedTuple):
-    """How a file is read."""
+class PairsFile:
+    """A file of pairs, .tsv, .jsonl or .tmx, compressed or not."""
 
-    is_quoted: bool = False
-    """Whether quotation marks around fields are a spreadsheet's, and no text."""
-    header: str = ""
-    """The first line, if it names two languages, and so is no pair."""
+    def __init__(self, path: str, languages: Languages) -> None:
+        self._path, self._languages = path, languages
+        suffixes = Path(path.lower()).suffixes
+        if suffixes and suffixes[-1] in COMPRESSIONS:
+            suffixes.pop()
+        self._suffix = suffixes[-1] if suffixes else ""
 
+    def pairs(self) -> Iterator[SentencePair]:
+        """Stream the pairs."""
+        if self._suffix == ".tsv":
+            return _read_tsv(self._path, self._is_quoted, self._header)
+        if self._suffix == ".jsonl":
+            return _read_json_lines(self._path, self._languages)
+        if self._suffix == ".tmx":
+            return read_tmx(self._path, self._languages)
+        raise UserError(
+            f"{self._path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or"
+            " not; save a spreadsheet as text with tabs, in UTF-8"
+        )
 
-def tsv_form(path: str, languages: Languages) -> TsvForm:
-    """Find how a file is read, from the whole of it."""
-    codes = "\t".join(languages).casefold()
-    with closing(read_text_lines(path)) as lines:
-        first = next(lines, "")
-    has_header = is_header(first) or first.replace('"', "").casefold() == codes
-    return TsvForm(is_quoted(path), first if has_header else "")
+    def locate(self, number: int) -> str:
+        """Name a pair, counted from 1, by its line, or its unit in a translation memory."""
+        if self._suffix == ".tmx":
+            return f"{self._path}, unit {number:,}"
+        return f"{self._path}:{number + bool(self._header)}"
+
+    def remarks(self) -> Iterator[str]:
+        """Say what in the file is not read as it stands there."""
+        if self._header:
+            yield f"{self._path}:1: a header, left out: {self._header!r}"
+        if self._is_quoted:
+            yield f"{self._path}: quoted as by a spreadsheet, and read so"
+
+    @cached_property
+    def _header(self) -> str:
+        """The first line of a .tsv, if it names two languages, and so is no pair."""
+        if self._suffix != ".tsv":
+            return ""
+        with closing(read_text_lines(self._path)) as lines:
+            first = next(lines, "")
+        codes = "\t".join(self._languages).casefold()
+        return first if is_header(first) or first.replace('"', "").casefold() == codes else ""
+
+    @cached_property
+    def _is_quoted(self) -> bool:
+        """Whether quotation marks around the fields of a .tsv are a spreadsheet's, and no text."""
+        return self._suffix == ".tsv" and is_quoted(self._path)
 
 
 def is_quoted(path: str) -> bool:
@@ -101,36 +136,13 @@ _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
 
 
-def read_pairs_file(path: str, languages: Languages, form: TsvForm) -> Iterator[SentencePair]:
-    """Stream the pairs of one file; `form` is that of a .tsv."""
-    suffix = pairs_suffix(path)
-    if suffix == ".tsv":
-        return _read_tsv(path, form)
-    if suffix == ".jsonl":
-        return _read_json_lines(path, languages)
-    if suffix == ".tmx":
-        return read_tmx(path, languages)
-    raise UserError(
-        f"{path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or not; save a"
-        " spreadsheet as text with tabs, in UTF-8"
-    )
-
-
-def pairs_suffix(path: str) -> str:
-    """Return the suffix of a file of pairs, without that of its compression."""
-    suffixes = Path(path.lower()).suffixes
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
-
-
-def _read_tsv(path: str, form: TsvForm) -> Iterator[SentencePair]:
+def _read_tsv(path: str, is_quoted: bool, header: str) -> Iterator[SentencePair]:
     lines = read_text_lines(path)
-    rows = csv.reader(lines, "excel-tab") if form.is_quoted else (s.split("\t") for s in lines)
+    rows = csv.reader(lines, "excel-tab") if is_quoted else (s.split("\t") for s in lines)
     number = 0
     try:
         for number, row in enumerate(rows, start=1):
-            if number == 1 and form.header:
+            if number == 1 and header:
                 continue
             if len(row) != 2:
                 raise UserError(

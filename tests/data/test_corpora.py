@@ -3,9 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,13 +28,9 @@ def plain(sentences: list[str], tmp_path: Path) -> DataConfig:
     )
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Callable[..., CorpusConfig]:
-    def make(name: str, lines: list[str], **options: object) -> CorpusConfig:
-        paths = two_files(tmp_path, name, lines, [line[::-1] for line in lines])
-        return CorpusConfig(**paths, **options)  # type: ignore[arg-type]
-
-    return make
+def corpus(folder: Path, name: str, lines: list[str], **options: Any) -> CorpusConfig:
+    paths = two_files(folder, name, lines, [line[::-1] for line in lines])
+    return CorpusConfig(**paths, **options)
 
 
 def prepared(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> PreparedData:
@@ -42,7 +38,7 @@ def prepared(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = Non
 
 
 def test_shares_hold_after_filtering_to_the_line(
-    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+    plain: DataConfig, sentences: list[str], tmp_path: Path
 ) -> None:
     """A line is known by its own text: each corpus has its own beginning."""
     beginnings = {"two": "likes", "the": "sees"}
@@ -51,8 +47,8 @@ def test_shares_hold_after_filtering_to_the_line(
     mixed = replace(
         plain,
         corpora={
-            "two": corpus("two", good["two"][:33] + bad, weight=0.4),
-            "the": corpus("the", good["the"][:17], weight=2.5),
+            "two": corpus(tmp_path, "two", good["two"][:33] + bad, weight=0.4),
+            "the": corpus(tmp_path, "the", good["the"][:17], weight=2.5),
         },
     )
     data = prepared(mixed, tmp_path)
@@ -73,14 +69,14 @@ def test_shares_hold_after_filtering_to_the_line(
 
 
 def test_control_symbols_stand_before_the_source_and_can_t_be_typed(
-    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+    plain: DataConfig, sentences: list[str], tmp_path: Path
 ) -> None:
     typed = [f">>de<< <bt> {line} >>de<<" for line in sentences[20:]]
     config = replace(
         plain,
         train=replace(plain.train, target_language="fr"),
         valid=replace(plain.valid, target_language="de"),
-        corpora={"back": corpus("back", typed, tag="<bt>", target_language="de")},
+        corpora={"back": corpus(tmp_path, "back", typed, tag="<bt>", target_language="de")},
         tokenizer=TokenizerConfig(vocab_size=70),
         filter=FilterConfig(),
     )
@@ -101,11 +97,11 @@ def test_control_symbols_stand_before_the_source_and_can_t_be_typed(
 
 
 def test_a_weight_leaves_the_encoded_text_and_a_tag_does_not(
-    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+    plain: DataConfig, sentences: list[str], tmp_path: Path
 ) -> None:
     def folder(**options: object) -> Path:
-        config = replace(plain, corpora={"back": corpus("back", sentences[5:30], **options)})
-        return prepared(config, tmp_path).folder
+        back = corpus(tmp_path, "back", sentences[5:30], **options)
+        return prepared(replace(plain, corpora={"back": back}), tmp_path).folder
 
     assert folder() == folder(weight=3.0) != folder(tag="<bt>") != folder(tag="<other>")
 
@@ -127,12 +123,12 @@ def test_rows_are_read_by_the_target_language_of_their_corpus(
 
 
 def test_a_given_vocabulary_marks_every_source_and_must_have_its_marks(
-    plain: DataConfig, corpus: Callable[..., CorpusConfig], sentences: list[str], tmp_path: Path
+    plain: DataConfig, sentences: list[str], tmp_path: Path
 ) -> None:
     def given(*controls: str) -> Tokenizer:
         return Tokenizer.train(sentences, TokenizerConfig(vocab_size=70), controls=controls)
 
-    tagged = replace(plain, corpora={"back": corpus("back", sentences, tag="<bt>")})
+    tagged = replace(plain, corpora={"back": corpus(tmp_path, "back", sentences, tag="<bt>")})
     with pytest.raises(UserError, match=r"back: no tag '<bt>': the model knows none"):
         prepared(tagged, tmp_path, given())
     with pytest.raises(UserError, match=r"data\.train: .* \(de, fr\): choose one"):

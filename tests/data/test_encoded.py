@@ -22,11 +22,6 @@ def write(path: Path, rows: Rows, vocab_size: int = 100, chunk: int = 3) -> None
             append(encode_ids([], [], vocab_size))  # of pairs that were all filtered out
 
 
-def assert_padded(padded: np.ndarray, rows: list[list[int]]) -> None:
-    longest = max(map(len, rows), default=0)
-    assert padded.tolist() == [row + [PADDING_ID] * (longest - len(row)) for row in rows]
-
-
 ids = st.lists(st.integers(0, 99), max_size=6)
 
 
@@ -45,9 +40,11 @@ def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int) -> None:
         assert corpus.source(index).tolist() == [*source, END_ID]
         assert corpus.target(index).tolist() == [*target, END_ID]
     some = np.arange(len(rows))[::2]
-    for side, padded in enumerate(corpus.padded(some)):
-        assert_padded(padded, [[*rows[i][side], END_ID] for i in some])
     assert [side.tolist() for side in corpus.lengths(some)] == [side[::2] for side in sides]
+    for side, padded in enumerate(corpus.padded(some)):
+        longest = max(sides[side][::2])
+        for i, ids in zip(some, padded.tolist(), strict=True):
+            assert ids == [*rows[i][side], END_ID, *[PADDING_ID] * (longest - sides[side][i])]
 
 
 @pytest.mark.parametrize(

@@ -150,20 +150,8 @@ def test_a_url_is_read_like_a_file() -> None:
         file.write(packed[:-1])
     with pytest.raises(UserError, match=re.escape(url)):
         list(read_text_lines(url))
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("memory://absent", "no such file"),
-        ("memory://empty.gz", "an empty file is not a .gz archive"),
-    ],
-)
-def test_an_unreadable_url_is_named(url: str, says: str) -> None:
-    with fsspec.open("memory://empty.gz", "wb"):
-        pass
-    with pytest.raises(UserError, match=f"{re.escape(url)}: .*{says}"):
-        open_binary(url)
+    with pytest.raises(UserError, match="memory://absent: no such file"):
+        open_binary("memory://absent")
 
 
 @pytest.mark.parametrize("suffix", [*COMPRESSORS, ".GZ"])

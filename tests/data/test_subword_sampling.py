@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from seq2seq.batches import Batching, EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.encoding import SampledCorpus
-from seq2seq.errors import UserError
-from seq2seq.tokenizer import Tokenizer, TokenizerConfig
+from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer, TokenizerConfig
 
 MakeSampled: TypeAlias = Callable[..., SampledCorpus]
 RATE = 0.3
@@ -78,28 +77,19 @@ def test_a_text_stays_whole_if_no_merge_is_skipped() -> None:
 
 
 @given(st.lists(st.text(st.characters() | st.characters(categories=["Cs"])), max_size=5))
-@example(["▁▁ a  ▁b", "☃☃ ☃", "<s></s>", "a man\u3000sees", ""])
-def test_without_a_skipped_merge_it_is_the_usual_encoding(texts: list[str]) -> None:
+@example(["▁▁ a  ▁b", "☃☃ ☃", "<s></s> <pad>", "\ud800 a", "a man\u3000sees", ""])
+def test_any_text_is_sampled_and_without_a_skipped_merge_as_usual(texts: list[str]) -> None:
     for tokenizer in (PLAIN, BYTES):
-        assert tokenizer.encode_sampled(texts, 0.0, seed=1) == tokenizer.encode_target(texts)
+        usual = tokenizer.encode_target(texts)
+        assert tokenizer.encode_sampled(texts, 0.0, seed=1) == usual
+        sampled = tokenizer.encode_sampled(texts, RATE, seed=1)
+        assert {0, 2, 3}.isdisjoint(token for ids in sampled for token in ids)
+        assert tokenizer.decode(sampled) == tokenizer.decode(usual)
 
 
 def test_a_long_text_without_spaces_is_sampled_in_little_time(tokenizer: Tokenizer) -> None:
     text = "amansees" * 2000
     assert tokenizer.decode(tokenizer.encode_sampled([text], RATE, seed=1)) == [text]
-
-
-def test_no_sample_is_a_control_symbol_and_odd_text_is_sampled(tokenizer: Tokenizer) -> None:
-    odd = ["<s> </s> <pad>", "\ud800 a", "☃☃", ""]
-    found = tokenizer.encode_sampled(odd, RATE, seed=1)
-    assert {0, 2, 3}.isdisjoint(token for ids in found for token in ids)
-    assert tokenizer.decode(found) == tokenizer.decode(tokenizer.encode_target(odd))
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, math.nan, math.inf])
-def test_a_rate_that_is_no_share_is_refused(rate: float) -> None:
-    with pytest.raises(UserError, match=r"data\.tokenizer\.sampling=.*: must be at least 0"):
-        TokenizerConfig(sampling=rate)
 
 
 # The corpus
@@ -174,27 +164,19 @@ def test_a_step_over_the_end_of_an_epoch_has_the_pairs_of_both(
     found = sampled()
     batching = Batching(found, source_tokens=200, target_tokens=200, seed=1)
     before, after = batching.epoch(4), batching.epoch(5)
-    expected = {epoch: ids_of(found, epoch) for epoch in (4, 5)}
+    expected = ids_of(found, 4), ids_of(found, 5)
     found.first_row(6)  # encoded in another thread while the step is collated
-    seen = []
-    for epoch, batches in ((4, before), (5, after)):
-        for rows in batches:
-            batch = batching.collate(rows)
-            source, target = found.lengths(rows)
-            assert batch.source.size(1) == source.max()
-            assert batch.target_output.size(1) == target.max()
-            assert source.sum() + target.sum() <= 400 or len(rows) == 1
-            for row, source in zip(rows.tolist(), batch.source.tolist(), strict=True):
-                pair = row % len(found)
-                assert source[: source.index(3)] == expected[epoch][pair][0]
-                seen.append(pair)
-    assert sorted(seen) == sorted([*range(len(texts))] * 2)
-    # And in one batch, as a GPU has it.
-    ends = before[-1], after[0]
-    both = np.concatenate(ends)
-    for side in (0, 1):
+    for rows in (*before, *after):
+        assert sum(map(np.sum, found.lengths(rows))) <= 400 or len(rows) == 1
+    for batches in (before, after):
+        assert sorted(np.concatenate(batches) % len(found)) == [*range(len(texts))]
+    both = np.concatenate((before[-1], after[0]))
+    pairs = [expected[0][row % len(found)] for row in before[-1]]
+    pairs += [expected[1][row % len(found)] for row in after[0]]
+    for side, of_side in enumerate(zip(*pairs, strict=True)):
+        ended = [[*ids, END_ID] for ids in of_side]
         ids, lengths = found.tokens(both)[side]
-        apart = [found.tokens(rows)[side] for rows in ends]
-        assert ids.tolist() == [token for own, _ in apart for token in own]
-        assert lengths.tolist() == [length for _, own in apart for length in own]
-        assert lengths.tolist() == found.lengths(both)[side].tolist()
+        assert ids.tolist() == [token for ids in ended for token in ids]
+        assert lengths.tolist() == found.lengths(both)[side].tolist() == [*map(len, ended)]
+        for row, padded in zip(ended, found.padded(both)[side].tolist(), strict=True):
+            assert padded == row + [PADDING_ID] * (lengths.max() - len(row))

@@ -3,6 +3,7 @@
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -162,11 +163,13 @@ def test_no_text_is_refused(sentences: list[str]) -> None:
         Tokenizer.train(sentences, TokenizerConfig(vocab_size=60))
 
 
-def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(UserError, match="vocab_size"):
-        TokenizerConfig(vocab_size=4)
-    with pytest.raises(UserError, match="normalization"):
-        TokenizerConfig(normalization="NFC")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("vocab_size", 4), ("normalization", "NFC"), ("sampling", -0.1), ("sampling", 1.0)],
+)
+def test_impossible_settings_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"data.tokenizer.{name}={value}: "):
+        TokenizerConfig(**{name: value})
 
 
 def test_a_malformed_model_is_refused() -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,9 +53,10 @@ def test_written_files_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "some" / "where"
     write_folder(folder, FILES)
     assert read_folder(folder) == FILES
-    assert read_folder(folder, ("a",)) == {"a": FILES["a"]}
     assert names(folder) == sorted([*FILES, MANIFEST])
     assert names(folder.parent) == ["where"]
+    sums = json.loads((folder / MANIFEST).read_bytes())["sha256"]  # as sha256sum prints them
+    assert sums["empty"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
@@ -72,29 +72,21 @@ def test_modes_follow_the_umask(tmp_path: Path, mask: int) -> None:
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
-def test_every_flipped_bit_is_detected(model: Path) -> None:
-    for position, bit in product(range(0, len(FILES["a"]), 7), range(8)):
-        corrupt = bytearray(FILES["a"])
-        corrupt[position] ^= 1 << bit
-        (model / "a").write_bytes(corrupt)
-        with pytest.raises(UserError, match="a: corrupt"):
-            read_folder(model)
-
-
-def test_a_flipped_bit_in_the_manifest_never_lets_wrong_content_through(model: Path) -> None:
-    content = (model / MANIFEST).read_bytes()
+@pytest.mark.parametrize(("name", "refused_share"), [("a", 1.0), (MANIFEST, 0.9)])
+def test_a_flipped_bit_never_lets_wrong_content_through(
+    model: Path, name: str, refused_share: float
+) -> None:
+    content = (model / name).read_bytes()
     refused = 0
-    for position in range(0, len(content), 3):
+    for position in range(len(content)):
         corrupt = bytearray(content)
         corrupt[position] ^= 1 << position % 8
-        (model / MANIFEST).write_bytes(corrupt)
+        (model / name).write_bytes(corrupt)
         try:
-            found = read_folder(model)
+            assert read_folder(model) == FILES
         except UserError:
             refused += 1
-        else:
-            assert found == FILES
-    assert refused > 0.3 * len(content)
+    assert refused >= refused_share * len(content)
 
 
 @pytest.mark.parametrize("manifest", ["", "{}", '{"sha256": {"a": 1}}'])
@@ -174,22 +166,26 @@ def test_a_file_is_written_whole_or_not_at_all(
     assert names(path.parent) == ["metrics"]
 
 
-def place_folder(path: Path) -> None:
+def make_folder(path: Path, name: str = "part", text: str = "half") -> None:
     path.mkdir()
-    (path / "thesis").write_text("mine")
+    (path / name).write_text(text)
 
 
-def place_foreign_manifest(path: Path) -> None:
-    path.mkdir()
-    (path / MANIFEST).write_text('{"name": "an extension of a browser"}')
-
-
-def place_link(path: Path) -> None:
+def make_link(path: Path) -> None:
     write_folder(path.with_name("linked"), FILES)
     path.symlink_to("linked")
 
 
-@pytest.mark.parametrize("place", [place_folder, place_foreign_manifest, place_link, os.mkfifo])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda path: make_folder(path, "thesis", "mine"),
+        lambda path: make_folder(path, MANIFEST, '{"name": "an extension of a browser"}'),
+        make_link,
+        os.mkfifo,
+    ],
+    ids=["a folder", "another manifest", "a link", "a pipe"],
+)
 def test_only_an_empty_folder_or_one_of_this_program_is_replaced(
     tmp_path: Path, place: Callable[[Path], None]
 ) -> None:
@@ -210,20 +206,12 @@ def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read_folder(tmp_path / "empty") == FILES
 
 
-def leave(folder: Path, name: str) -> Path:
-    """Make the leftovers of a process that died while it wrote."""
-    path = folder / name
-    path.mkdir()
-    (path / "part").write_bytes(b"half")
-    return path
-
-
 def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    leave(tmp_path, f".step_1.{TOKEN}.new")
+    make_folder(tmp_path / f".step_1.{TOKEN}.new")
     write_folder(tmp_path / "step_1", FILES)
     assert names(tmp_path) == ["step_1"]
-    leave(tmp_path, f".step_2.{TOKEN}.new")
-    leave(tmp_path, f".step_1.{TOKEN}.old")
+    make_folder(tmp_path / f".step_2.{TOKEN}.new")
+    make_folder(tmp_path / f".step_1.{TOKEN}.old")
     (tmp_path / f".metrics.{TOKEN}.new").write_bytes(b"half")
     mine = [".bashrc.20240101.old", ".step_2.77.new", "notes.new", ".lock"]
     for name in mine:
@@ -337,8 +325,3 @@ def test_standard_output_under_another_name_is_written_to(tmp_path: Path) -> Non
         before = path.stat().st_ino
         run(code, cwd=tmp_path, stdout=redirected)
     assert (path.stat().st_ino, path.read_bytes()) == (before, b"text")
-
-
-def test_the_manifest_holds_the_sums_that_sha256sum_prints(model: Path) -> None:
-    sums = json.loads((model / MANIFEST).read_bytes())["sha256"]
-    assert sums["empty"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -61,7 +61,17 @@ assert main(["fidelity", "model=tiny", "model.num_layers=1"]) == 0
     assert [path.name[:14] for path in tmp_path.iterdir()] == ["torchinductor_"]
 
 
-def test_a_model_larger_than_the_memory_is_refused_before_it_is_made() -> None:
-    config = TransformerConfig(num_layers=20, d_ff=10**9)
-    with pytest.raises(UserError, match="too large for this machine's memory"):
-        new_transformer(config, 50)
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_layers": 20, "d_ff": 10**9}, "too large for this machine's memory"),
+        ({"d_model": 8 * 10**12}, "no matrix can be this large"),
+        ({"d_k": 10**400}, "no matrix can be this large"),
+    ],
+    ids=["the memory", "a matrix", "a number"],
+)
+def test_a_model_that_is_too_large_is_refused_before_it_is_made(
+    sizes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        new_transformer(TransformerConfig(**sizes), 50)
