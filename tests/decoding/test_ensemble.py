@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from seq2seq.decoder import IncrementalDecoder
-from seq2seq.decoding.ensemble import (
-    Ensemble,
-    TargetScore,
-    mean_log_probabilities,
-    score_targets,
-)
+from seq2seq.decoding.ensemble import Ensemble, TargetScore, mean_log_probabilities, score_targets
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel, save_model
