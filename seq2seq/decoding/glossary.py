@@ -56,7 +56,7 @@ class Term:
         spans: list[Span] = []
         # The first word of a translation may begin with a capital letter.
         for form in (text, text[:1].lower() + text[1:]):
-            matches = (match.span() for match in re.finditer(re.escape(self.target), form))
+            matches = map(re.Match.span, re.finditer(re.escape(self.target), form))
             spans = max(spans, [span for span in matches if _is_free(text, *span)], key=len)
         return spans
 

@@ -110,11 +110,10 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
             state.unlink(missing_ok=True)  # of a part that was finished, or removed
         elif state.exists():
             earlier = files.parse_json(state, files.read_regular_file(state, _MAX_BYTES), Progress)
-            differences = [
-                f"{name} was {earlier.made_by.get(name)} and is {value}"
-                for name, value in progress.made_by.items()
-                if earlier.made_by.get(name) != value
-            ]
+            differences = []
+            for name, value in progress.made_by.items():
+                if (before := earlier.made_by.get(name)) != value:
+                    differences.append(f"{name} was {before} and is {value}")
             if differences:
                 raise UserError(
                     f"{partial_path}: {'; '.join(differences)}: give the same command, or remove"

@@ -113,12 +113,11 @@ class Translator:
     def _choose(self, options: TranslationOptions) -> None:
         """Set the options that need no new copy of the model."""
         self.search = options.search
-        self.options = replace(options, search=self.search)
+        self.options = options
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language
         )
-        configs = [model.config for model in self.models]
-        self._limits = length_limits(configs, self.tokenizer, self.options, len(self.controls))
+        self._limits = length_limits(self.models, self.tokenizer, options, len(self.controls))
 
     @classmethod
     def load(
