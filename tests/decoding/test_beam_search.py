@@ -112,7 +112,7 @@ def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize(("vocab_size", "suppressed"), [(4, ()), (6, (START, 5))])
-def test_a_wide_beam_finds_the_best_outputs_with_their_prefix_and_no_suppressed_tokens(
+def test_a_wide_beam_finds_what_brute_force_finds(
     alpha: float, vocab_size: int, suppressed: Ids
 ) -> None:
     table, how = Table(11, vocab_size), {"suppressed": suppressed, "alpha": alpha}
