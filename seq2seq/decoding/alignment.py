@@ -72,7 +72,7 @@ class Alignment:
     @classmethod
     def verbatim(cls, text: str) -> "Alignment":
         """Link each character of a text to itself, as if it were a piece."""
-        spans = [character.span() for character in re.finditer(r"\S", text)]
+        spans = list(map(re.Match.span, re.finditer(r"\S", text)))
         links = list(enumerate(range(len(spans))))
         return cls(text, text, spans, spans, links, links)
 

@@ -1,6 +1,7 @@
 """Segments in, hypotheses out: the native search, and CTranslate2's."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -23,13 +24,7 @@ from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
 from seq2seq.interop.export import ctranslate2_files
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import (
-    Hypothesis,
-    SearchConfig,
-    beam_search,
-    length_penalty,
-    nan_error,
-)
+from seq2seq.search import Hypothesis, SearchConfig, beam_search, length_penalty, nan_error
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 from seq2seq.translate import Engine, SearchInput
@@ -73,15 +68,11 @@ class NativeEngine(Engine):
         self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
         """See `Engine.search`; segments with terms are searched apart from the others."""
-        groups: dict[bool, list[int]] = {}
-        for i, each in enumerate(inputs):
-            groups.setdefault(bool(_terms(each)), []).append(i)
-        results: list[list[Hypothesis]] = [[]] * len(inputs)
-        for group in groups.values():
-            found = self._search([inputs[i] for i in group], config)
-            for i, hypotheses in zip(group, found, strict=True):
-                results[i] = hypotheses
-        return results
+        groups: dict[bool, list[SearchInput]] = defaultdict(list)
+        for each in inputs:
+            groups[bool(_terms(each))].append(each)
+        outputs = {key: iter(self._search(group, config)) for key, group in groups.items()}
+        return [next(outputs[bool(_terms(each))]) for each in inputs]
 
     def _search(
         self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig

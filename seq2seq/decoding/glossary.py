@@ -25,21 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seq2seq import search
 from seq2seq.data.pairs import is_header
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.search import (
-    Hypothesis,
-    Rules,
-    SearchBatch,
-    SearchConfig,
-    State,
-    force_tokens,
-    impossible_error,
-    length_penalty,
-    output_log_probabilities,
-    rows_of,
-)
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Span, Tokenizer
 
@@ -67,7 +56,7 @@ class Term:
         spans: list[Span] = []
         # The first word of a translation may begin with a capital letter.
         for form in (text, text[:1].lower() + text[1:]):
-            matches = (match.span() for match in re.finditer(re.escape(self.target), form))
+            matches = map(re.Match.span, re.finditer(re.escape(self.target), form))
             spans = max(spans, [span for span in matches if _is_free(text, *span)], key=len)
         return spans
 
@@ -232,14 +221,14 @@ class _Live:
 
 @torch.inference_mode()
 def constrained_search(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
+    step: Callable[[Tensor, search.State], Tensor],
+    state: search.State,
     max_lengths: Tensor,
-    config: SearchConfig,
+    config: search.SearchConfig,
     terms: Sequence[Sequence[Term]],
     continuing: Collection[int],
-    **rules: Unpack[Rules],
-) -> list[list[Hypothesis]]:
+    **rules: Unpack[search.Rules],
+) -> list[list[search.Hypothesis]]:
     """Find at most config.nbest outputs of each sentence that contain its terms.
 
     `continuing` are the tokens that continue a word; the other arguments are those of
@@ -260,16 +249,16 @@ def constrained_search(
             state.keep(*beams.keep(remaining, config.beam_size))
 
 
-class _Banks(SearchBatch):
+class _Banks(search.SearchBatch):
     """The hypotheses of B sentences, config.beam_size (`beam`) of each."""
 
     def __init__(
         self,
         max_lengths: Tensor,
-        config: SearchConfig,
+        config: search.SearchConfig,
         terms: Sequence[Sequence[Term]],
         continuing: Collection[int],
-        rules: Rules,
+        rules: search.Rules,
     ) -> None:
         super().__init__(max_lengths, rules)
         self.config, self.continuing = config, continuing
@@ -280,7 +269,7 @@ class _Banks(SearchBatch):
             first = _Live(0.0, (rules["start_id"],), tuple(starmap(_Need, counts.items())))
             self.live.append([first, *self.nothing[1:]])
         # Of each sentence by its id, the best first, with the number of missing terms.
-        self.finished: list[list[tuple[int, Hypothesis]]] = [[] for _ in self.live]
+        self.finished: list[list[tuple[int, search.Hypothesis]]] = [[] for _ in self.live]
         within_words = torch.tensor([*continuing, self.end_id])
         self.within_words = [copy_to_device(within_words, max_lengths.device)]  # in a list, to stay
 
@@ -292,17 +281,17 @@ class _Banks(SearchBatch):
     def extend(self, logits: Tensor) -> Tensor:
         """Extend the hypotheses by a token, given logits (N, V); return their parents (N,)."""
         shape = len(self.live), self.config.beam_size
-        scores = output_log_probabilities(logits.view(*shape, -1), self.suppressed_ids)
-        force_tokens(scores, self.forced_tokens())  # (B, beam, V)
+        scores = search.output_log_probabilities(logits.view(*shape, -1), self.suppressed_ids)
+        search.force_tokens(scores, self.forced_tokens())  # (B, beam, V)
         live_scores = self.of_each(lambda hypothesis: hypothesis.score)
         scores += live_scores.view(*shape, 1).to(scores.dtype)
         self.length += 1
         for i, candidates in enumerate(self._candidates(scores)):
             self.live[i] = self._choose(i, candidates)
             if self.live[i] == self.nothing and not self.finished[self.sentence_ids[i]]:
-                raise impossible_error(float(scores[i].max()))  # NaN is the largest
+                raise search.impossible_error(float(scores[i].max()))  # NaN is the largest
         parents = self.of_each(lambda hypothesis: hypothesis.parent).view(shape)
-        return rows_of(torch.arange(shape[0], device=parents.device), parents, shape[1])
+        return search.rows_of(torch.arange(shape[0], device=parents.device), parents, shape[1])
 
     def _candidates(self, scores: Tensor) -> list[dict[tuple[int, int], float]]:
         """Return, for each sentence, the scores of some hypotheses with a next token.
@@ -344,8 +333,8 @@ class _Banks(SearchBatch):
             if token != self.end_id:
                 banks[hypothesis.progress()].append(hypothesis)
             elif truncated or not needs:
-                penalized = score / length_penalty(self.length, self.config.alpha)
-                output = Hypothesis(list(before.tokens[1:]), penalized, truncated)
+                penalized = score / search.length_penalty(self.length, self.config.alpha)
+                output = search.Hypothesis(list(before.tokens[1:]), penalized, truncated)
                 finished.append((sum(need.left for need in needs), output))
         finished.sort(key=lambda output: (output[0], -output[1].score, output[1].token_ids))
         del finished[self.config.nbest :]
@@ -365,7 +354,8 @@ class _Banks(SearchBatch):
             return False
         # As in `Beams.cannot_improve`.
         best = max(hypothesis.score for hypothesis in self.live[i])
-        return finished[-1][1].score >= best / length_penalty(self.limits[i] + 1, self.config.alpha)
+        penalty = search.length_penalty(self.limits[i] + 1, self.config.alpha)
+        return finished[-1][1].score >= best / penalty
 
     def keep(self, sentences: Sequence[int], beam: int) -> tuple[Tensor, Tensor]:
         """See `SearchBatch.keep`."""

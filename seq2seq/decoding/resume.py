@@ -17,18 +17,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from seq2seq import files
 from seq2seq.decoding.many import Chunk
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
-from seq2seq.files import (
-    errors_as_user_errors,
-    give_name,
-    parse_json,
-    read_manifest,
-    read_regular_file,
-    remove_leftovers,
-    write_file,
-)
 from seq2seq.run.folder import find_model
 from seq2seq.text import COMPRESSIONS, create_binary
 
@@ -99,7 +91,7 @@ class ResumableOutput:
         progress.sha256 = self._digest.hexdigest()
         progress.lines, progress.source_sha256 = self._read.popleft()
         progress.warnings += warnings
-        write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())
+        files.write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())
 
 
 @contextmanager
@@ -110,19 +102,18 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
         raise UserError(f"{path}: --resume needs a file as output")
     partial_path = path.with_name(f"{path.name}.resume.part")
     state = partial_path.with_suffix(".json")
-    with errors_as_user_errors(partial_path), partial_path.open("a+b") as file:
+    with files.errors_as_user_errors(partial_path), partial_path.open("a+b") as file:
         _lock(partial_path, file)
-        remove_leftovers(path.parent)
+        files.remove_leftovers(path.parent)
         progress = Progress(json.loads(json.dumps(made_by)))
         if not os.fstat(file.fileno()).st_size:
             state.unlink(missing_ok=True)  # of a part that was finished, or removed
         elif state.exists():
-            earlier = parse_json(state, read_regular_file(state, _MAX_BYTES), Progress)
-            differences = [
-                f"{name} was {earlier.made_by.get(name)} and is {value}"
-                for name, value in progress.made_by.items()
-                if earlier.made_by.get(name) != value
-            ]
+            earlier = files.parse_json(state, files.read_regular_file(state, _MAX_BYTES), Progress)
+            differences = []
+            for name, value in progress.made_by.items():
+                if (before := earlier.made_by.get(name)) != value:
+                    differences.append(f"{name} was {before} and is {value}")
             if differences:
                 raise UserError(
                     f"{partial_path}: {'; '.join(differences)}: give the same command, or remove"
@@ -140,7 +131,7 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
                     shutil.copyfileobj(file, compressed)
                 partial_path.unlink()
             else:
-                give_name(path, file, partial_path)
+                files.give_name(path, file, partial_path)
         except BaseException:
             if not progress.lines:
                 partial_path.unlink()
@@ -152,12 +143,12 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
 
 def models_sha256(runs: Iterable[str]) -> str:
     """Return a SHA-256 of the models of run or model folders, without their cards."""
-    files = []
+    models = []
     for run in runs:
-        sums = read_manifest(find_model(Path(run)))
+        sums = files.read_manifest(find_model(Path(run)))
         sums.pop("README.md", None)
-        files.append(sorted(sums.items()))
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()
+        models.append(sorted(sums.items()))
+    return hashlib.sha256(json.dumps(models).encode()).hexdigest()
 
 
 def _lock(path: Path, file: BinaryIO) -> None:

@@ -14,30 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seq2seq import search
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.device import copy_to_device
-from seq2seq.search import (
-    Hypothesis,
-    Rules,
-    SearchBatch,
-    State,
-    force_tokens,
-    impossible_error,
-    length_penalty,
-    output_log_probabilities,
-)
 
 
 @torch.inference_mode()
 def sample(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
+    step: Callable[[Tensor, search.State], Tensor],
+    state: search.State,
     max_lengths: Tensor,
     config: SamplingConfig,
     *,
     keys: Sequence[Sequence[int]],
-    **rules: Unpack[Rules],
-) -> list[list[Hypothesis]]:
+    **rules: Unpack[search.Rules],
+) -> list[list[search.Hypothesis]]:
     """Draw config.nbest outputs for each sentence; N = B x nbest rows.
 
     `keys` are integers that identify each sentence, such as its token ids; equal keys give equal
@@ -47,7 +38,7 @@ def sample(
     sentences = torch.arange(len(max_lengths), device=max_lengths.device)
     state.reorder(sentences.repeat_interleave(config.nbest))  # (B, ...) -> (N, ...)
     samples = _Samples(max_lengths, config, keys, rules)
-    results: list[list[Hypothesis]] = [[]] * len(max_lengths)
+    results: list[list[search.Hypothesis]] = [[]] * len(max_lengths)
     while True:
         logits = step(samples.tokens[:, :, -1].flatten(), state)  # (N,) -> (N, V)
         samples.extend(logits)
@@ -92,7 +83,7 @@ def uniform_numbers(seed: int, key: Sequence[int], samples: int, count: int) -> 
     return torch.from_numpy(np.stack(rows))
 
 
-class _Samples(SearchBatch):
+class _Samples(search.SearchBatch):
     """The samples of B sentences."""
 
     def __init__(
@@ -100,7 +91,7 @@ class _Samples(SearchBatch):
         max_lengths: Tensor,
         config: SamplingConfig,
         keys: Sequence[Sequence[int]],
-        rules: Rules,
+        rules: search.Rules,
     ) -> None:
         super().__init__(max_lengths, rules)
         self.config = config
@@ -116,8 +107,8 @@ class _Samples(SearchBatch):
     def extend(self, logits: Tensor) -> None:
         """Draw a token for each sample from logits (N, V); those of finished samples are unused."""
         logits = logits.view(*self.finished.shape, -1)  # (B, nbest, V)
-        log_probabilities = output_log_probabilities(logits, self.suppressed_ids)
-        force_tokens(log_probabilities, self.forced_tokens())
+        log_probabilities = search.output_log_probabilities(logits, self.suppressed_ids)
+        search.force_tokens(log_probabilities, self.forced_tokens())
         weights, tokens = sampling_weights(log_probabilities, self.config)  # (B, nbest, k)
         cumulative = weights.cumsum(dim=-1)
         goal = self.uniform[:, :, self.length, None] * cumulative[:, :, -1:]  # (B, nbest, 1)
@@ -134,13 +125,14 @@ class _Samples(SearchBatch):
         # With NaN no `</s>` is drawn, but the maximum length still ends an output.
         self.finished |= (self.length > self.max_lengths).unsqueeze(1)
 
-    def results(self, i: int) -> list[Hypothesis]:
+    def results(self, i: int) -> list[search.Hypothesis]:
         """Return the samples of sentence i."""
         hypotheses = []
         samples = (values[i].tolist() for values in (self.tokens, self.scores, self.lengths))
         for tokens, score, length in zip(*samples, strict=True):
             if not score > -math.inf:
-                raise impossible_error(score)
-            penalized = score / length_penalty(length, self.config.alpha)
-            hypotheses.append(Hypothesis(tokens[1:length], penalized, length > self.limits[i]))
+                raise search.impossible_error(score)
+            penalized = score / search.length_penalty(length, self.config.alpha)
+            truncated = length > self.limits[i]
+            hypotheses.append(search.Hypothesis(tokens[1:length], penalized, truncated))
         return hypotheses

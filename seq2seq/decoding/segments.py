@@ -13,8 +13,9 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import MAX_POSITIONS
-from seq2seq.sizes import Positions, TransformerConfig
+from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
+from seq2seq.transformer import Transformer
 from seq2seq.translate import SearchInput
 
 _COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
@@ -64,7 +65,7 @@ class LengthLimits:
 
 
 def length_limits(
-    configs: Sequence[TransformerConfig],
+    models: Sequence[Transformer],
     tokenizer: Tokenizer,
     options: TranslationOptions,
     controls: int,
@@ -74,13 +75,13 @@ def length_limits(
     longest = tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)
     target = source + extra
-    for config in configs:
+    for model in models:
         if options.engine == "ctranslate2":
             source = min(source, MAX_POSITIONS - 1)
             target = min(target, MAX_POSITIONS - 1)
-        if config.positions is Positions.learned:
+        if model.config.positions is Positions.learned:
             # The table bounds the source with its `</s>` and the target with its start symbol.
-            positions = max(1 + added, config.max_learned_positions)
+            positions = max(1 + added, model.config.max_learned_positions)
             source = min(source, positions - added)
             target = min(target, positions - 1)
     return LengthLimits(source, target, extra)

@@ -13,26 +13,10 @@ from typing import TypeVar
 
 import torch
 
-from seq2seq.decoding.alignment import (
-    Alignment,
-    AttentionMaps,
-    Link,
-    Part,
-    PiecePair,
-    Step,
-    align_pieces,
-    choose_step,
-    end_with_stops,
-    parts_of,
-    record_attention,
-)
+from seq2seq.decoding import alignment
+from seq2seq.decoding.alignment import Alignment, Link, PiecePair
 from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
-from seq2seq.decoding.ensemble import (
-    TargetScore,
-    check_ensemble,
-    load_models,
-    score_targets,
-)
+from seq2seq.decoding.ensemble import TargetScore, check_ensemble, load_models, score_targets
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
@@ -129,12 +113,11 @@ class Translator:
     def _choose(self, options: TranslationOptions) -> None:
         """Set the options that need no new copy of the model."""
         self.search = options.search
-        self.options = replace(options, search=self.search)
+        self.options = options
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language
         )
-        configs = [model.config for model in self.models]
-        self._limits = length_limits(configs, self.tokenizer, self.options, len(self.controls))
+        self._limits = length_limits(self.models, self.tokenizer, options, len(self.controls))
 
     @classmethod
     def load(
@@ -178,27 +161,18 @@ class Translator:
         that are done, and of all.
         """
         of_lines = self.segments(lines, prefixes, first_line=first_line)
+        segments = list(chain(*of_lines))
+        sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        outputs = iter(
-            self._map_batches(
-                self.translate_batch,
-                list(chain(*of_lines)),
-                lambda segment: len(segment.source_ids),
-                blank,
-                on_batch,
-            )
-        )
-        return [
-            Translation.from_segments(of_line, list(islice(outputs, len(of_line))))
-            for of_line in of_lines
-        ]
+        outputs = iter(self._map_batches(self.translate_batch, segments, sizes, blank, on_batch))
+        translations = []
+        for of_line in of_lines:
+            candidates = list(islice(outputs, len(of_line)))
+            translations.append(Translation.from_segments(of_line, candidates))
+        return translations
 
     def segments(
-        self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None = None,
-        *,
-        first_line: int = 1,
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, *, first_line: int = 1
     ) -> list[list[Segment]]:
         """Divide lines into the inputs of the model, as `translate` does.
 
@@ -290,12 +264,9 @@ class Translator:
                         " scored; skip the pair, or split it"
                     )
             pairs.append((self.controls * bool(source) + [*source, END_ID], [*target, END_ID]))
-        return self._map_batches(
-            partial(score_targets, self.models),
-            pairs,
-            lambda pair: max(map(len, pair)),
-            TargetScore(0.0, 0),
-        )
+        sizes = [max(map(len, pair)) for pair in pairs]
+        nothing = TargetScore(0.0, 0)
+        return self._map_batches(partial(score_targets, self.models), pairs, sizes, nothing)
 
     def alignments(
         self, sources: Sequence[str], targets: Sequence[str | Translation]
@@ -309,17 +280,16 @@ class Translator:
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
         _check_pairs(sources, targets if isinstance(targets, str) else texts)
         whole = list(map(Alignment, sources, texts))
-        parts: list[Part] = []
+        parts: list[alignment.Part] = []
         for line, target in zip(whole, targets, strict=True):
-            parts += parts_of(line, target.parts if isinstance(target, Translation) else ())
+            segments = target.parts if isinstance(target, Translation) else ()
+            parts += alignment.parts_of(line, segments)
+        pairs = self._piece_pairs(parts)
+        sizes = [max(len(pair.source_ids), 1 + len(pair.target_ids)) for pair in pairs]
         controls, steps = len(self.controls), self._alignment_steps
+        align = partial(alignment.align_pieces, self.models, controls=controls, steps=steps)
         nothing: tuple[list[Link], list[Link]] = ([], [])
-        links = self._map_batches(
-            partial(align_pieces, self.models, controls=controls, steps=steps),
-            self._piece_pairs(parts),
-            lambda pair: max(len(pair.source_ids), 1 + len(pair.target_ids)),
-            nothing,
-        )
+        links = self._map_batches(align, pairs, sizes, nothing)
         for part, links_of_part in zip(parts, links, strict=True):
             aligned = Alignment.verbatim(part.source)
             if part.source != part.target:
@@ -333,7 +303,7 @@ class Translator:
                     line.link(span, target_span)
         return whole
 
-    def _piece_pairs(self, parts: list[Part]) -> list[PiecePair]:
+    def _piece_pairs(self, parts: list[alignment.Part]) -> list[PiecePair]:
         """Encode parts; those that need no model have no pieces."""
         sources = self.tokenizer.encode_source([part.source for part in parts])
         targets = self.tokenizer.encode_target([part.target for part in parts])
@@ -342,21 +312,21 @@ class Translator:
             ids, target_ids = ids[: self._limits.source], target_ids[: self._limits.target]
             pair = PiecePair([END_ID], [])
             if part.source != part.target and ids and target_ids:
-                stops = end_with_stops(self.tokenizer, ids, target_ids)
+                stops = alignment.end_with_stops(self.tokenizer, ids, target_ids)
                 pair = PiecePair([*self.controls, *ids, END_ID], target_ids, stops)
             pairs.append(pair)
         return pairs
 
     @cached_property
-    def _alignment_steps(self) -> list[Step]:
+    def _alignment_steps(self) -> list[alignment.Step]:
         """The layer and the step in which each model aligns."""
         with self._exclusive():
             return [
-                choose_step(model, self.tokenizer, self.controls, self._limits.source)
+                alignment.choose_step(model, self.tokenizer, self.controls, self._limits.source)
                 for model in self.models
             ]
 
-    def attention(self, source: str, target: str | None = None) -> AttentionMaps:
+    def attention(self, source: str, target: str | None = None) -> alignment.AttentionMaps:
         """Compute the attention weights for a source and a target, by default its translation.
 
         They are in float32; a bf16 translator uses its rounded weights.
@@ -374,7 +344,7 @@ class Translator:
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
             source_ids = [*self.controls, *source_ids]
-            maps = record_attention(model, self.tokenizer, source_ids, target_ids)
+            maps = alignment.record_attention(model, self.tokenizer, source_ids, target_ids)
         if not maps.cross.isfinite().all():  # NaN in any attention reaches the last one
             raise nan_error()
         return maps
@@ -383,7 +353,7 @@ class Translator:
         self,
         function: Callable[[list[T]], list[R]],
         items: list[T],
-        size: Callable[[T], int],
+        sizes: list[int],
         blank: R,
         on_batch: Callable[[int, int], None] = lambda done, items: None,
     ) -> list[R]:
@@ -395,7 +365,6 @@ class Translator:
         workers = self.workers
         if self._pool:  # few batches, since small ones are slow; a GPU has one worker
             workers = min(4, len(items) // 16) if self.device.type == "cpu" else 1
-        sizes = list(map(size, items))
         batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
         results = [blank] * len(items)
 
@@ -442,10 +411,7 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
 
 
 def make_batches(
-    sizes: Sequence[int],
-    batch_tokens: int,
-    workers: int,
-    rounded: Callable[[int], int] = int,
+    sizes: Sequence[int], batch_tokens: int, workers: int, rounded: Callable[[int], int] = int
 ) -> list[list[int]]:
     """Divide items into batches of similar size, at least one per worker if there are enough.
 

@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from seq2seq.decoding.alignment import (
-    Alignment,
-    PiecePair,
-    Step,
-    align_pieces,
-    choose_step,
-    contributions,
-    parts_of,
-    record_attention,
-)
+from seq2seq.decoding import alignment
+from seq2seq.decoding.alignment import Alignment, PiecePair, Step
 from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
@@ -39,7 +31,7 @@ def norms_written_out(model: Transformer, tokenizer: Tokenizer, layer: int) -> T
     memories = []
     hook = module.register_forward_pre_hook(lambda _, inputs: memories.append(inputs[1]))
     ids = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
-    weights = record_attention(model, tokenizer, *ids).cross[layer - 1]  # (H, T, S)
+    weights = alignment.record_attention(model, tokenizer, *ids).cross[layer - 1]  # (H, T, S)
     hook.remove()
     heads, targets, sources = weights.shape
     value = nn.functional.linear(memories[0][0], module.w_v.weight, module.w_v.bias)
@@ -67,7 +59,7 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     layer = model.config.decoder_depth
     expected = norms_written_out(model, tokenizer, layer)
     source, target = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
-    found = contributions(
+    found = alignment.contributions(
         model, torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]]), layer
     )
     torch.testing.assert_close(
@@ -77,7 +69,8 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
 
     def links(*steps: Step) -> list[tuple[int, int]]:
         # Whatever shares the batch.
-        found, mutual = align_pieces([model] * len(steps), batch, controls=0, steps=steps)[0]
+        models = [model] * len(steps)
+        found, mutual = alignment.align_pieces(models, batch, controls=0, steps=steps)[0]
         shares = expected / expected.sum(1, keepdim=True)
         norms = shares[1:, :-1] if steps[0].reads else shares[:-1, :-1]
         assert mutual == [(i, j) for i, j in found if norms[:, i].argmax() == j]
@@ -91,7 +84,7 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     assert links(reads, reads) == links(reads)
     # A control symbol is neither linked nor counted; final stops are linked to each other alone.
     with_control = PiecePair([source[0], *source, END_ID], target, stops=True)
-    ((found, mutual),) = align_pieces([model], [with_control], controls=1, steps=[reads])
+    ((found, mutual),) = alignment.align_pieces([model], [with_control], controls=1, steps=[reads])
     last = len(source) - 1
     assert [i == last for i, _ in found] == [False] * (len(target) - 1) + [True]
     assert min(i for i, _ in found) >= 0
@@ -112,7 +105,7 @@ def test_the_layer_is_chosen_in_which_a_text_is_linked_to_itself(
         module: Any = model.decoder.layers[chosen - 1].cross_attention
         module.w_q.weight.copy_(2 * torch.eye(32))
         module.w_k.weight.copy_(2 * torch.eye(32))
-    assert choose_step(model, tokenizer, [], 100) == Step(chosen, reads=True)
+    assert alignment.choose_step(model, tokenizer, [], 100) == Step(chosen, reads=True)
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +113,11 @@ def translator(make_trained: MakeTrained) -> Translator:
     return new_translator(make_trained(), workers=2, sentences=True, beam_size=2)
 
 
-def linked(alignment: Alignment) -> list[tuple[str, str]]:
-    source, target = alignment.source, alignment.target
+def linked(found: Alignment) -> list[tuple[str, str]]:
+    source, target = found.source, found.target
     return [
-        (source[slice(*alignment.source_spans[i])], target[slice(*alignment.target_spans[j])])
-        for i, j in alignment.pieces
+        (source[slice(*found.source_spans[i])], target[slice(*found.target_spans[j])])
+        for i, j in found.pieces
     ]
 
 
@@ -156,7 +149,7 @@ def test_parts_are_found_where_they_stand_also_if_what_is_copied_has_their_words
     output = [Candidate("man", -1.0, ["man"], False)]
     outputs = [output if len(segment.source_ids) > 1 else [] for segment in segments]
     translation = Translation.from_segments(segments, outputs)
-    found = list(parts_of(Alignment(line, translation.text), translation.parts))
+    found = list(alignment.parts_of(Alignment(line, translation.text), translation.parts))
     parts = [(part, its.text) for _, part, its in translation.parts]
     assert [(one.source, one.target) for one in found[1::2]] == parts
     assert all(one.source.split() == one.target.split() for one in found[::2] if parts)
@@ -170,8 +163,8 @@ def test_words_have_the_links_of_their_pieces() -> None:
     spans = [(0, 1), (2, 3), (4, 5), (5, 6), (8, 9)]
     links = [(1, 1), (2, 2), (3, 0), (3, 3)]
     target_spans = [(0, 1), (2, 3), (3, 4), (5, 6)]
-    alignment = Alignment(source, target, spans, target_spans, [*links, (4, 3)], links)
-    assert str(alignment) == "1-1 2-0 2-1 2-2"  # U+3000 is a word, as in files of tokens
+    found = Alignment(source, target, spans, target_spans, [*links, (4, 3)], links)
+    assert str(found) == "1-1 2-0 2-1 2-2"  # U+3000 is a word, as in files of tokens
 
 
 @pytest.mark.parametrize("line", ["", "  ", "42", "a man \u00b5 sees.", "\ufb01 \u2026 the sea"])

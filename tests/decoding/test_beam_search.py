@@ -63,15 +63,6 @@ def assert_same(found: list[Hypothesis], expected: Outcome) -> None:
     assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-9)
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("nbest", [1, 5])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_wide_beam_finds_what_brute_force_finds(alpha: float, nbest: int, seed: int) -> None:
-    table = Table(seed, vocab_size=4, end=-1.0 if seed % 2 else 0.0)
-    found = search(table, [4], beam_size=81, alpha=alpha, nbest=nbest)
-    assert_same(found[0], brute_force(table, 0, 4, alpha)[:nbest])
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     tables,
@@ -85,9 +76,10 @@ def test_stopping_early_never_changes_the_result(
 ) -> None:
     nbest = data.draw(st.integers(1, beam), label="nbest")
     kind = data.draw(st.sampled_from([Beams, FastBeams]), label="kind")
-    found = search(table, max_lengths, kind, beam_size=beam, alpha=alpha, nbest=nbest)
+    how = {"alpha": alpha, "suppressed": data.draw(st.sampled_from([(), (START,)]))}
+    found = search(table, max_lengths, kind, beam_size=beam, nbest=nbest, **how)
     for sentence, max_length in enumerate(max_lengths):
-        expected = plain_beam_search(table, sentence, max_length, alpha, beam)
+        expected = plain_beam_search(table, sentence, max_length, beam=beam, **how)
         assert_same(found[sentence], expected[:nbest])
 
 
@@ -119,26 +111,18 @@ def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_suppressed_tokens_are_in_no_output(alpha: float) -> None:
-    suppressed = (START, 3)
-    table = Table(5, vocab_size=5)
-    found = search(table, [4], suppressed=suppressed, beam_size=20, alpha=alpha, nbest=20)
-    assert_same(found[0], brute_force(table, 0, 4, alpha, suppressed)[:20])
-    for beam in (1, 2, 3):
-        found = search(table, [4], suppressed=suppressed, beam_size=beam, alpha=alpha, nbest=beam)
-        assert_same(found[0], plain_beam_search(table, 0, 4, alpha, beam, suppressed)[:beam])
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_outputs_begin_with_their_prefix_and_are_the_best_that_do(alpha: float) -> None:
-    table = Table(11, vocab_size=4)
-    prefixes: list[Ids] = [(), (3,), (2, 2), (0, 3, 2, 2), (3, 0, 0)]
-    found = search(table, [4] * 5, prefixes=prefixes, beam_size=81, nbest=3, alpha=alpha)
+@pytest.mark.parametrize(("vocab_size", "suppressed"), [(4, ()), (6, (START, 5))])
+def test_a_wide_beam_finds_what_brute_force_finds(
+    alpha: float, vocab_size: int, suppressed: Ids
+) -> None:
+    table, how = Table(11, vocab_size), {"suppressed": suppressed, "alpha": alpha}
+    prefixes: list[Ids] = [(), (2,), (3, 2), (3, 3, 2, 2), (3, 3, 3)]
+    found = search(table, [4] * 5, prefixes=prefixes, beam_size=81, nbest=5, **how)
     changed = 0
     for sentence, prefix in enumerate(prefixes):
-        outcomes = brute_force(table, sentence, 4, alpha)
+        outcomes = brute_force(table, sentence, 4, **how)
         expected = [(ids, score) for ids, score in outcomes if ids[: len(prefix)] == prefix]
-        assert_same(found[sentence], expected[:3])
+        assert_same(found[sentence], expected[:5])
         changed += expected[0] != outcomes[0]
     assert changed >= 3, "the prefixes change nothing"
 

@@ -73,16 +73,18 @@ def score_by_model(
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_candidates_have_the_score_that_the_model_gives_them_the_best_first(
+def test_candidates_are_no_longer_than_allowed_and_have_the_score_of_the_model_the_best_first(
     trained: TrainedModel, sentences: list[str], alpha: float
 ) -> None:
-    _, theirs = both(trained, nbest=3, alpha=alpha, max_extra_tokens=9)
-    kinds = set()
-    for line, found in zip(sentences[::9], theirs.translate(sentences[::9]), strict=True):
+    _, theirs = both(trained, nbest=3, alpha=alpha, max_extra_tokens=9, batch_tokens=1000)
+    lines, kinds = ["a", *sentences[::9], "the sea " * 6], set()
+    limits = [segment.max_length for (segment,) in theirs.segments(lines)]
+    for line, limit, found in zip(lines, limits, theirs.translate(lines), strict=True):
         scores = [candidate.score for candidate in found.candidates]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
         for candidate in found.candidates:
+            assert len(candidate.pieces) <= limit
             expected = score_by_model(trained, line, candidate)
             penalty = length_penalty(len(candidate.pieces) + 1, alpha)
             assert candidate.score == pytest.approx(expected / penalty, rel=1e-3, abs=1e-3)
@@ -105,18 +107,6 @@ def test_outputs_end_at_the_length_of_their_own_source(
         score = score_by_model(trained, lines[line], cut, suppressed=[])
         penalty = length_penalty(len(cut.pieces) + 1, theirs.search.alpha)
         assert cut.score == pytest.approx(score / penalty, rel=1e-3)
-
-
-def test_no_candidate_of_a_beam_is_longer_than_its_source_allows(
-    trained: TrainedModel, sentences: list[str]
-) -> None:
-    _, theirs = both(trained, nbest=2, max_extra_tokens=3, batch_tokens=1000)
-    lines = ["a", *sentences[:9], "the sea " * 6]
-    segments = [segment for (segment,) in theirs.segments(lines)]
-    for segment, found in zip(segments, theirs.translate(lines), strict=True):
-        lengths = [len(candidate.pieces) for candidate in found.candidates]
-        assert len(lengths) == 2
-        assert max(lengths) <= segment.max_length
 
 
 def test_without_scores_greedy_outputs_are_equal_and_a_beam_has_them_all_the_same(
@@ -156,9 +146,7 @@ def test_this_engine_alone_splits_what_is_longer_than_its_positions(trained: Tra
     assert [len(translator.segments([line])[0]) for translator in (ours, theirs)] == [1, 2]
 
 
-def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[str]) -> None:
-    with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
-        TranslationOptions(precision="int8")
+def test_int8_translates(trained: TrainedModel, sentences: list[str]) -> None:
     options = TranslationOptions(device="cpu", precision="int8", engine="ctranslate2")
     translations = Translator(trained, options).translate(sentences[:5])
     assert all(translation.candidates for translation in translations)
@@ -167,6 +155,8 @@ def test_int8_is_for_this_engine_alone(trained: TrainedModel, sentences: list[st
 def test_what_the_engine_can_t_do_is_one_line(
     trained: TrainedModel, make_trained: MakeTrained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(UserError, match="precision int8 needs engine ctranslate2: choose that"):
+        TranslationOptions(precision="int8")
     with pytest.raises(UserError, match="can't draw samples"):
         TranslationOptions(engine="ctranslate2", search=SamplingConfig())
     options = TranslationOptions(engine="ctranslate2", device="cpu")

@@ -127,23 +127,11 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     warnings.count("at 7 and 10", translation("um 7 und 11"))
     warnings.count("{a} at https://a.org/b.", translation("Auf https://a.org/b, {a}"))
     warnings.count("{a} of %s at https://a.org", translation("{a} auf https://a.org"))
-    assert warnings == OutputWarnings(
-        lines=10,
-        empty=1,
-        copied=1,
-        repeating=1,
-        other_numbers=2,
-        output_truncated=1,
-        source_split=1,
-        source_truncated=1,
-        unknown=3,
-    )
     assert str(warnings) == (
         "lines: 10; 1 empty output, 1 output equal to its source, 1 output that repeats itself, 2"
         " outputs with other numbers or placeholders than their sources, 1 output cut off at the"
-        " maximum length, 1"
-        " source split, 1 source too long, whose end was skipped, 3 source"
-        " pieces unknown to the tokenizer"
+        " maximum length, 1 source split, 1 source too long, whose end was skipped, 3 source pieces"
+        " unknown to the tokenizer"
     )
     assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
     for number in (3, 4):

@@ -212,9 +212,7 @@ def test_low_precision_translates_with_a_copy(
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
 
 
-def test_the_language_of_the_sources_is_the_model_s_unless_given(
-    make_trained: MakeTrained,
-) -> None:
+def test_the_language_of_the_sources_is_the_model_s_unless_given(make_trained: MakeTrained) -> None:
     trained = replace(make_trained(), source_language="de", target_language="")
     for language, segments in ((None, 1), ("en", 2), ("de_AT", 1)):
         translator = new_translator(trained, sentences=True, source_language=language)
