@@ -82,10 +82,15 @@ def test_links_of_a_user_stay_and_links_that_were_copied_follow_their_source(
     assert (night.output / "e").readlink() == Path("a.txt")
     assert (mine / "b.txt").read_text() == "mine"
     assert "a link, which was not made here" in " ".join(night.said)
+    # What was a link is a folder, and a file that was edited a link.
+    (night.source / "e").unlink()
+    (night.source / "e").mkdir()
     (night.output / "c.bin").write_text("edited")
     (night.source / "c.bin").unlink()
     (night.source / "c.bin").symlink_to("a.txt")
     night.run()
+    assert (night.output / "e").is_dir()
+    assert not (night.output / "e").is_symlink()
     assert night.read("c.bin") == "edited"
 
 
