@@ -104,8 +104,8 @@ class FolderTranslation:
                 for name in sorted(str(relative / name) for name in (*folders, *files)):
                     if name not in (MADE, LOCK):  # it is itself a translation
                         self._update(name)
-                made = (name for name in folders if (output / name).is_dir())
-                folders[:] = sorted(name for name in made if not (output / name).is_symlink())
+                made = filter(Path.is_dir, map(output.joinpath, folders))
+                folders[:] = sorted(path.name for path in made if not path.is_symlink())
         except BaseException:
             self.report(
                 f"{self.output}: {self.translated:,} documents translated until now; the same"
