@@ -71,7 +71,7 @@ class Slot:
     A model may write line ends where the format can't have them: see `spans.one_line`.
     """
     holes: Sequence[tuple[Mark, int, int]] = ()
-    """Marks that have texts of their own in them, such as a note, and where these elements are."""
+    """Marks that may have texts of their own in them, such as a note, and where these are."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,12 @@ class Document:
             return slot.write(text)
         if text == slot.text:
             return self._render(slot.start, slot.end, within)
-        new: dict[str | Mark, Mark] = {}
+        new: dict[str | Mark, list[Mark]] = {}  # equal marks one after the other
         for mark, start, end in slot.holes:
             inner = within[bisect_left(within, (start,)) : bisect_left(within, (end,))]
             raw = mark.raw.replace(self.content[start:end], self._render(start, end, inner))
-            new[mark] = mark._replace(raw=raw)
-        return slot.write(tuple(new.get(item, item) for item in text))
+            new.setdefault(mark, []).append(mark._replace(raw=raw))
+        return slot.write(tuple(new[item].pop(0) if new.get(item) else item for item in text))
 
     def _render(self, start: int, end: int, written: Sequence[tuple[int, int, str]]) -> str:
         """Return a part of the content with what is written in it."""

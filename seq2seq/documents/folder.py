@@ -101,11 +101,11 @@ class FolderTranslation:
                 relative = Path(parent).relative_to(self.folder)
                 output = self.output / relative
                 remove_leftovers(output)
-                for name in sorted((*folders, *files)):
-                    if str(relative / name) not in (MADE, LOCK):  # it is itself a translation
-                        self._update(Path(parent, name), output / name, str(relative / name))
-                made = (name for name in folders if (output / name).is_dir())
-                folders[:] = sorted(name for name in made if not (output / name).is_symlink())
+                for name in sorted(str(relative / name) for name in (*folders, *files)):
+                    if name not in (MADE, LOCK):  # it is itself a translation
+                        self._update(name)
+                made = filter(Path.is_dir, map(output.joinpath, folders))
+                folders[:] = sorted(path.name for path in made if not path.is_symlink())
         except BaseException:
             self.report(
                 f"{self.output}: {self.translated:,} documents translated until now; the same"
@@ -118,8 +118,9 @@ class FolderTranslation:
         self._write_record()
         self._summarize()
 
-    def _update(self, path: Path, target: Path, name: str) -> None:
+    def _update(self, name: str) -> None:
         """Make one file or folder, unless it is as it should be, or a user has made it."""
+        path, target = self.folder / name, self.output / name
         try:
             if path.is_dir() and not path.is_symlink():
                 if target.is_symlink():  # its source, which was a link, has become a folder
@@ -129,7 +130,7 @@ class FolderTranslation:
                     target.unlink()
                 target.mkdir(exist_ok=True)
             elif path.is_file() or path.is_symlink():
-                self._update_file(path, target, name)
+                self._update_file(name)
             else:
                 raise UserError(f"{path}: not a regular file")
         except (OSError, UserError) as error:
@@ -141,7 +142,8 @@ class FolderTranslation:
                 error = UserError(f"{where}: {error.strerror}")
             self._refuse(name, str(error))
 
-    def _update_file(self, path: Path, target: Path, name: str) -> None:
+    def _update_file(self, name: str) -> None:
+        path, target = self.folder / name, self.output / name
         format_name, is_link = find_format(path.name), path.is_symlink()
         is_document = bool(format_name) or path.suffix[1:].lower() in _UNSUPPORTED
         made_by = self.made_by if is_document and not is_link else ""
@@ -153,9 +155,9 @@ class FolderTranslation:
             self.kept += bool(made_by)
             self.copied += not made_by
         elif not made_by:
-            self._copy(path, target, wanted)
+            self._copy(name, wanted)
         else:
-            self._translate(path, target, name, format_name, before, wanted)
+            self._translate(name, format_name, before, wanted)
 
     def _keep_edited(self, target: Path, before: Made | None, wanted: Made) -> None:
         """Keep a user's file; say so if it is new, or its document has changed since.
@@ -183,15 +185,8 @@ class FolderTranslation:
         if document != wanted.document:
             self._record(replace(before, reported=(wanted.content, wanted.document)))
 
-    def _translate(
-        self,
-        path: Path,
-        target: Path,
-        name: str,
-        format_name: str,
-        before: Made | None,
-        wanted: Made,
-    ) -> None:
+    def _translate(self, name: str, format_name: str, before: Made | None, wanted: Made) -> None:
+        path, target = self.folder / name, self.output / name
         try:
             if not format_name:
                 raise UserError(f"{path}: documents of {path.suffix} can't be translated")
@@ -202,7 +197,7 @@ class FolderTranslation:
                 self._refuse(name, f"{error}; its earlier translation stays")
             else:
                 self._refuse(name, f"{error}; copied as it is")
-                self._copy(path, target, wanted)
+                self._copy(name, wanted)
             return
         if _state(target) != wanted.content:  # edited in the meantime
             self._keep_edited(target, before, replace(wanted, content=_state(target)))
@@ -219,11 +214,11 @@ class FolderTranslation:
         places = {kind: f"{name}, {place}" for kind, place in warnings.first.items()}
         self.warnings += replace(warnings, first=places)
 
-    def _copy(self, path: Path, target: Path, wanted: Made) -> None:
+    def _copy(self, name: str, wanted: Made) -> None:
         made = replace(wanted, made_by="", content=wanted.document, replaced=wanted.content)
         if made != self.made.get(made.name) or wanted.content != wanted.document:
             self._record(made)
-            copy_file(path, target)
+            copy_file(self.folder / name, self.output / name)
         self.copied += 1
 
     def _refuse(self, name: str, reason: str) -> None:

@@ -25,9 +25,7 @@ from seq2seq.documents.spans import (
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-_FRONT_MATTER = re.compile(
-    r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)(?:[^\r\n]*+(?:\r\n|\r|\n))*?\1[ \t]*(?![^\r\n])"
-)
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*[\r\n](?:[\s\S]*?[\r\n])??\1[ \t]*(?![^\r\n])")
 # Of Docusaurus, MkDocs and MyST; modules of MDX
 _DIRECTIVE = re.compile(
     r"\s*(?::::|!!!|\?\?\?|=== [\"']|-+8<-|<<<|@(?:import|include)\b|\([\w:.-]+\)=\Z"

@@ -6,12 +6,11 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from seq2seq.documents import encodings
 from seq2seq.documents.document import (
@@ -169,8 +168,7 @@ def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
         key = element.get("text:name") or element.get("text:change-id")
         return ("open" if match[2] == "start" else "close"), (match[1], key)
     kind: Literal["alone", "word"] = "alone" if _ODT_ALONE.fullmatch(element.name) else "word"
-    if any(element.walk("text:p")) or any(element.walk("text:h")):
-        holes.append((Mark(element.raw, kind), element.start, element.end))
+    holes.append((Mark(element.raw, kind), element.start, element.end))
     return kind
 
 
@@ -216,25 +214,24 @@ def _docx_slots(root: Element) -> Iterator[Slot]:
             yield slot
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     """A part of a paragraph: text of a run with its formatting, or something else as a mark."""
 
     part: str | Mark
     start: int
     end: int
-    """Where it is in the content; for a part of a run, where the run is."""
+    """Where it is in the content; for a text, where its run is."""
     role: Role = "alone"
     format: str = ""
     field: str = ""
     """What a run is to a field: `begin`, `separate`, `end`, or code after a `=`."""
-    in_run: bool = False
-    """Whether it stands in a run with text."""
+    run: Element | None = None
+    """The run with text that a mark stands in."""
 
     @property
     def is_loose(self) -> bool:
         """Whether a paragraph's text needs not begin or end with it."""
-        return isinstance(self.part, Mark) and not self.in_run and self.depth == 0
+        return isinstance(self.part, Mark) and not self.run and self.depth == 0
 
     @property
     def is_cursor(self) -> bool:
@@ -255,7 +252,6 @@ class _Word:
         self._text = f"<{prefix}t{space}>"
         self._content = paragraph.content
         self._run, self._run_end = f"<{prefix}r>", f"</{prefix}r>"
-        self._holes: list[tuple[Mark, int, int]] = []
         items = self._join_fields(self._read(paragraph))
         self._items: list[_Item] = []
         sizes: Counter[str] = Counter()
@@ -276,11 +272,11 @@ class _Word:
         """Return the text from the first to the last word, if there is any."""
         if not re.search(r"[^\W\d_]", only_strings(item.part for item in self._items)):
             return None
-        start, end = self._items[0].start, self._items[-1].end
+        first, last = self._items[0], self._items[-1]
+        start, end = (first.run or first).start, (last.run or last).end
+        holes = [(x.part, x.start, x.end) for x in self._items if isinstance(x.part, Mark)]
         text, raw = pair(self._parts()), self._content[start:end]
-        return Slot(
-            text, start, end, lambda new: raw if new == text else self._write(new), self._holes
-        )
+        return Slot(text, start, end, lambda new: raw if new == text else self._write(new), holes)
 
     def _read(self, parent: Element) -> Iterator[_Item]:
         for child in parent.children:
@@ -300,7 +296,7 @@ class _Word:
                 yield _Item(Mark(child.raw), child.start, child.end, role)
             elif local != "pPr" and local not in _STALE:
                 kind: Kind = "word" if local == "fldSimple" else "alone"
-                yield _Item(self._mark(child, child.raw, kind), child.start, child.end)
+                yield _Item(Mark(child.raw, kind), child.start, child.end)
 
     def _read_run(self, run: Element) -> Iterator[_Item]:
         """Yield the texts of a run, and what else is in it as runs by themselves."""
@@ -318,21 +314,15 @@ class _Word:
                 children.append((local, child))
         if not any(local in ("t", "noBreakHyphen") for local, _ in children):
             if children:
-                yield _Item(self._mark(run, run.raw), run.start, run.end, field=field)
+                yield _Item(Mark(run.raw), run.start, run.end, field=field)
             return
         for local, child in children:
             if local in ("t", "noBreakHyphen"):
                 text = re.sub(r"[^\S\t]", " ", read_string(child)) if local == "t" else "\u2011"
                 yield _Item(text, run.start, run.end, format=formatting)
             else:
-                mark = self._mark(child, f"{self._run}{formatting}{child.raw}{self._run_end}")
-                yield _Item(mark, run.start, run.end, in_run=True)
-
-    def _mark(self, element: Element, raw: str, kind: Kind = "alone") -> Mark:
-        mark = Mark(raw, kind)
-        if any(element.walk(f"{self._prefix}p")):
-            self._holes.append((mark, element.start, element.end))
-        return mark
+                mark = Mark(f"{self._run}{formatting}{child.raw}{self._run_end}")
+                yield _Item(mark, child.start, child.end, run=run)
 
     def _join_fields(self, items: Iterable[_Item]) -> list[_Item]:
         """Make a word of each field, or a pair of marks around the text of a link."""
@@ -359,7 +349,7 @@ class _Word:
             middle = fields.index("separate")
             end = items[middle].end
             start = _Item(Mark(self._content[first.start : end]), first.start, end, ("open", None))
-            return [start, *items[middle + 1 : -1], replace(last, role=("close", None))]
+            return [start, *items[middle + 1 : -1], last._replace(role=("close", None))]
         return [_Item(Mark(self._content[first.start : last.end], "word"), first.start, last.end)]
 
     def _parts(self) -> list[tuple[str | Mark, Role]]:

@@ -127,6 +127,7 @@ class Plan:
 
     def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
         """Return the translations of the texts, with their marks; what has none stays."""
+        self.kept = []
         waiting = iter(alignments)
         for i, piece in enumerate(self._pieces):
             if not piece.place(next(waiting) if piece.needs_links else None, rank):

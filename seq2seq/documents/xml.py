@@ -47,8 +47,8 @@ class Element:
     start: int
     inside: int
     parent: "Element | None" = field(repr=False)
-    close: int = 0
-    end: int = 0
+    close: int
+    end: int
     children: list["Element"] = field(default_factory=list, repr=False)
     _attributes: dict[str, str] | None = field(default=None, repr=False)
 
@@ -139,17 +139,36 @@ def parse(content: str) -> Element:
 
     Entities that the document declares are never expanded, and nothing outside it is read.
     """
-    length = 0
+    root: Element | None = None
+    inner: list[Element] = []  # the elements that are open, the innermost last
+    count = end = 0
     for token in _tokens(content, 0, len(content)):
-        length = token.end()
-        if token.lastgroup not in ("text", "inner", "cdata") and length - token.start() > _MAX_TAG:
-            raise _refusal(content, token.start(), f"a tag of more than {_MAX_TAG:,} characters")
+        start, end = token.span()
+        name = token["open"]
+        if end - start > _MAX_TAG and token.lastgroup not in ("text", "cdata"):
+            raise _refusal(content, start, f"a tag of more than {_MAX_TAG:,} characters")
+        if name:
+            count += 1
+            if count > _MAX_ELEMENTS:
+                raise _refusal(content, start, f"more than {_MAX_ELEMENTS:,} elements")
+            if len(inner) == _MAX_DEPTH:
+                raise _refusal(content, start, f"more than {_MAX_DEPTH} elements in one another")
+            element = Element(content, name, start, end, inner[-1] if inner else None, end, end)
+            if inner:
+                inner[-1].children.append(element)
+            root = root or element
+            if content[end - 2] != "/":
+                inner.append(element)
+        elif token["close"] and inner:
+            element = inner.pop()
+            element.close, element.end = start, end
     # A tag without end is read no further than it takes to see that: the parser would read it
     # again for each piece.
-    _check(content if length == len(content) else content[: length + 1000])
-    if length != len(content):
-        raise _refusal(content, length, "not well-formed: a tag without an end")
-    return _build(content)
+    _check(content if end == len(content) else content[: end + 1000])
+    if end != len(content):
+        raise _refusal(content, end, "not well-formed: a tag without an end")
+    assert root is not None
+    return root
 
 
 def _tokens(content: str, start: int, end: int) -> Iterator[re.Match[str]]:
@@ -172,34 +191,6 @@ def _check(content: str) -> None:
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise UserError(f"line {error.lineno}: not well-formed XML: {reason}") from None
-
-
-def _build(content: str) -> Element:
-    root: Element | None = None
-    inner: list[Element] = []  # the elements that are open, the innermost last
-    count = 0
-    for token in _tokens(content, 0, len(content)):
-        if name := token["open"]:
-            count += 1
-            if count > _MAX_ELEMENTS:
-                raise _refusal(content, token.start(), f"more than {_MAX_ELEMENTS:,} elements")
-            if len(inner) == _MAX_DEPTH:
-                what = f"more than {_MAX_DEPTH} elements in one another"
-                raise _refusal(content, token.start(), what)
-            parent = inner[-1] if inner else None
-            element = Element(content, name, *token.span(), parent)
-            if parent:
-                parent.children.append(element)
-            root = root or element
-            if token[0].endswith("/>"):
-                element.close = element.end = token.end()
-            else:
-                inner.append(element)
-        elif token["close"]:
-            element = inner.pop()
-            element.close, element.end = token.start(), token.end()
-    assert root is not None
-    return root
 
 
 def _refusal(content: str, place: int, what: str) -> UserError:
@@ -338,6 +329,6 @@ def pair(items: Sequence[tuple[str | Mark, Role]]) -> Text:
                 last = levels[-1].popitem()[1]
             kinds |= {last: "open", i: "close"}
     return tuple(
-        item._replace(kind=kinds[i]) if isinstance(item, Mark) and i in kinds else item
+        Mark(item.raw, kinds[i]) if isinstance(item, Mark) and i in kinds else item
         for i, (item, _) in enumerate(items)
     )

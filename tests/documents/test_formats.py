@@ -127,14 +127,9 @@ def test_lines_are_known_by_the_name_and_the_beginning() -> None:
         ("json", '{"a": "b",\n}', "line 2: .*column 1"),
         ("json", "[" * 100_000, "nested too deeply"),
         ("arb", '["a"]', "not an object"),
-        ("resx", "<html/>", "not a file of .NET's resources: its first element is html"),
         ("xcstrings", '{"strings": []}', 'no object "strings"'),
         ("txt", "{\n", "begins as markup, data or a program"),
-        ("xml", "<html/>", "not a file of Android's strings: its first element is html"),
-        ("ts", "<html/>", "not a file of Qt's messages: its first element is html"),
-        ("stringsdict", "<html/>", "not a property list: its first element is html"),
         ("xliff", "<html/>", "not an XLIFF file: its first element is html"),
-        ("tmx", "<html/>", "not a TMX file: its first element is html"),
     ],
 )
 def test_malformed_files_are_refused_with_the_line(name: str, content: str, message: str) -> None:

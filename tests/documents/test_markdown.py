@@ -146,6 +146,8 @@ def test_formulas_and_modules_stay(content: str) -> None:
     assert strings(document) == ["A dog", "Another"]
 
 
-@pytest.mark.parametrize("content", ["---\n", "```\nno end", "[a]: b\n", "    code"])
+@pytest.mark.parametrize(
+    "content", ["---\n", "---" + "\r\n" * 99, "```\nno end", "[a]: b\n", "    code"]
+)
 def test_what_has_no_text_stays(content: str) -> None:
     assert read("md", content).join([]) == content

@@ -72,6 +72,9 @@ ENGLISH = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
 LINK = f'<w:hyperlink r:id="1">{run("the site", B)}</w:hyperlink>'
 
 
+BOX = f"<w:r><w:pict><w:txbxContent><w:p>{run('Box')}</w:p></w:txbxContent></w:pict></w:r>"
+
+
 def field(code: str, result: str) -> str:
     kind = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
     code = f"<w:r><w:instrText>{code}</w:instrText></w:r>"
@@ -120,8 +123,7 @@ def test_paragraphs_of_word(inside: str, shape: list[str] | None) -> None:
 
 
 def test_text_boxes_and_notes_are_texts_within_the_marks_of_others() -> None:
-    box = f"<w:r><w:pict><w:txbxContent><w:p>{run('Box')}</w:p></w:txbxContent></w:pict></w:r>"
-    file = docx(f"<w:p>{run('Around')}{box}{run(' it')}</w:p>")
+    file = docx(f"<w:p>{run('Around')}{BOX}{run(' it')}</w:p>")
     assert [shapes(text) for text in file.texts] == [["Around", "<alone>", " it"], ["Box"]]
     around, box = file.texts
     for one, other in (
@@ -132,6 +134,11 @@ def test_text_boxes_and_notes_are_texts_within_the_marks_of_others() -> None:
         words = "".join(joined(file, [one, other], "word/document.xml").itertext())
         assert ("Um" in words) == (one != around)
         assert ("Kasten" in words) == (other != box)
+    # Two that are the same have translations of their own, and one in a field has one.
+    twice = docx(f"<w:p>{run('Around')}{BOX}{run(' it ')}{BOX}{field(BOX, 'one')}{run('.')}</w:p>")
+    changed = [("Um", *twice.texts[0][1:]), ("Eins",), ("Zwei",), ("Drei",)]
+    words = "".join(joined(twice, changed, "word/document.xml").itertext())
+    assert words == "UmEins it ZweiDreione."
     note = "<text:note><text:note-body><text:p>Note</text:p></text:note-body></text:note>"
     file = odt(f"<text:p>Around{note} it</text:p>")
     tree = joined(file, [("Um", *file.texts[0][1:]), ("Notiz",)], "content.xml")
