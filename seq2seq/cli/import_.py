@@ -69,7 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _describe(trained: "TrainedModel") -> str:
-    from seq2seq.interop.marian_import import unknown_punctuation
     from seq2seq.interop.pair_tokenizer import PairTokenizer, Punctuation
 
     config, tokenizer = trained.model.config, trained.tokenizer
@@ -85,7 +84,7 @@ def _describe(trained: "TrainedModel") -> str:
         codes = ", ".join(piece[2:-2] for piece in list(tokenizer.controls)[:10])
         more = ", ..." if len(tokenizer.controls) > 10 else ""
         lines.append(f"target languages: {codes}{more}; choose one with translate --to")
-    unknown = " ".join(unknown_punctuation(tokenizer))
+    unknown = " ".join(tokenizer.unknown_punctuation())
     if tokenizer.config.punctuation is Punctuation.moses:
         lines.append("punctuation: normalized as Moses does before translating")
     elif unknown:
