@@ -204,12 +204,10 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
 
 
 def _write_weights(spec: Any, model: Transformer) -> None:
-    # One array for one matrix, which is saved once.
-    uses = (model.embedding.weight, model.target_embedding.weight, model.output_matrix)
-    arrays = {matrix: _array(matrix) for matrix in uses}
-    spec.encoder.embeddings[0].weight = arrays[uses[0]]
-    spec.decoder.embeddings.weight = arrays[uses[1]]
-    spec.decoder.projection.weight = arrays[uses[2]]
+    # What is one matrix here is saved once: CTranslate2 finds equal arrays.
+    spec.encoder.embeddings[0].weight = _array(model.embedding.weight)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.weight)
+    spec.decoder.projection.weight = _array(model.output_matrix)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
     if isinstance(model.positions, PositionalEncoding):
