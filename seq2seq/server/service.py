@@ -93,7 +93,7 @@ class Service:
         self._threads = ThreadPoolExecutor(
             workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
         )
-        self._batcher = Batcher[_Work, Any, Any](
+        self._batcher = Batcher(
             self._run,
             workers=workers,
             batch_size=limits.batch_tokens,
