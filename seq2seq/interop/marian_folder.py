@@ -25,11 +25,7 @@ from seq2seq.sizes import Activation, TransformerConfig
 _SETTINGS, _BIAS = "special:model.yml", "decoder_ff_logit_out_b"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens
 _MAX_DEPTH = 10
-_ACTIVATIONS = {
-    "relu": Activation.relu,
-    "swish": Activation.swish,
-    "gelu": Activation.quick_gelu,
-}
+_ACTIVATIONS = {"relu": Activation.relu, "swish": Activation.swish, "gelu": Activation.quick_gelu}
 
 # Settings with the only value that this program's models can express; a missing one has it.
 _FIXED = {

@@ -169,11 +169,10 @@ def _expected_shapes(config: MarianConfig) -> tuple[Shapes, Shapes]:
     """Return names and shapes of the layers' parameters, and of what may be there in addition."""
     transformer = config.transformer()
     parameters = meta_transformer(transformer, config.target_vocab_size).state_dict()
-    layers = {
-        f"{layer.marian}.{kind}": tuple(parameters[f"{layer.name}.{kind}"].shape)
-        for layer in marian.layer_names(transformer)
-        for kind in ("weight", "bias")
-    }
+    layers: Shapes = {}
+    for layer in marian.layer_names(transformer):
+        for kind in ("weight", "bias"):
+            layers[f"{layer.marian}.{kind}"] = tuple(parameters[f"{layer.name}.{kind}"].shape)
     source, target = config.vocab_size, config.target_vocab_size
     rows = {"shared": source, "source": source, "target": target, "output": target}
     optional: Shapes = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}

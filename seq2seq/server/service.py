@@ -179,11 +179,7 @@ class Service:
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
     async def translate_sources(
-        self,
-        translator: Translator,
-        sources: Sequence["Source"],
-        alternatives: int,
-        details: bool,
+        self, translator: Translator, sources: Sequence["Source"], alternatives: int, details: bool
     ) -> None:
         """Translate what sources ask for, describe it if that is asked for, and join it."""
         asked = {source: source.plan.lines for source in sources}
