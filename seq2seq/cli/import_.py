@@ -5,7 +5,7 @@ from pathlib import Path
 
 from seq2seq.errors import UserError
 from seq2seq.files import add_file
-from seq2seq.interop.marian_import import import_marian, unknown_punctuation
+from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.pair_tokenizer import PairTokenizer, Punctuation
 from seq2seq.model_folder import (
     CARD_FILE,
@@ -56,7 +56,7 @@ def _describe(trained: TrainedModel) -> str:
         codes = ", ".join(piece[2:-2] for piece in list(tokenizer.controls)[:10])
         more = ", ..." if len(tokenizer.controls) > 10 else ""
         lines.append(f"target languages: {codes}{more}; choose one with translate --to")
-    unknown = " ".join(unknown_punctuation(tokenizer))
+    unknown = " ".join(tokenizer.unknown_punctuation())
     if tokenizer.config.punctuation is Punctuation.moses:
         lines.append("punctuation: normalized as Moses does before translating")
     elif unknown:

@@ -15,16 +15,8 @@ from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.files import write_folder
-from seq2seq.interop.marian import (
-    EMBEDDINGS,
-    MAX_POSITIONS,
-    NEVER,
-    OUTPUT_BIAS,
-    check_expressible,
-    features_of_marian,
-    layer_names,
-    permute,
-)
+from seq2seq.interop import marian
+from seq2seq.interop.marian import EMBEDDINGS
 from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
 from seq2seq.model_folder import TrainedModel, save_tensors
 from seq2seq.sizes import Activation, Positions, Start
@@ -36,7 +28,7 @@ from seq2seq.zoo.variants import LearnedPositions
 def write_marian(folder: Path, trained: TrainedModel) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
     config = trained.model.config
-    check_expressible(config, "Marian")
+    marian.check_expressible(config, "Marian")
     if config.positions is not Positions.sinusoidal:
         raise UserError(
             f"Marian has sinusoidal positions only: a model with {config.positions.value} positions"
@@ -86,14 +78,14 @@ def _marian_weights(model: Transformer) -> dict[str, Tensor]:
     1e-4.
     """
     config = model.config
-    order = features_of_marian(config.d_model)
+    order = marian.features_of_marian(config.d_model)
     weights = _vocabulary_weights(model, order)
-    for layer in layer_names(config):
+    for layer in marian.layer_names(config):
         module = model.get_submodule(layer.name)
         assert isinstance(module, nn.Linear | nn.LayerNorm)
         bias = module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
-        weights[f"{layer.marian}.weight"] = permute(module.weight, layer, order)
-        weights[f"{layer.marian}.bias"] = permute(bias, layer, order)
+        weights[f"{layer.marian}.weight"] = marian.permute(module.weight, layer, order)
+        weights[f"{layer.marian}.bias"] = marian.permute(bias, layer, order)
     return weights
 
 
@@ -110,8 +102,8 @@ def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
     target = model.target_embedding.weight.detach()[:, order]
     if config.start is Start.zero:
         target[START_ID] = 0.0
-        bias[START_ID] = NEVER
-    weights = {OUTPUT_BIAS: bias.unsqueeze(0)}
+        bias[START_ID] = marian.NEVER
+    weights = {marian.OUTPUT_BIAS: bias.unsqueeze(0)}
     if config.shared_embedding and config.tied_output:
         return {EMBEDDINGS["shared"]: target, **weights}
     weights[EMBEDDINGS["source"]] = model.embedding.weight[:, order]
@@ -142,7 +134,7 @@ def _marian_config(trained: TrainedModel) -> dict[str, Any]:
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": config.shared_embedding,
         "tie_word_embeddings": config.tied_output,
-        "max_position_embeddings": tokenizer.max_source_tokens or MAX_POSITIONS,
+        "max_position_embeddings": tokenizer.max_source_tokens or marian.MAX_POSITIONS,
         **_IDS,
         "forced_eos_token_id": None,
     }
@@ -180,7 +172,7 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
     except ImportError:
         raise UserError("this export needs CTranslate2: pip install ctranslate2") from None
     model, config = trained.model, trained.model.config
-    check_expressible(config, "CTranslate2")
+    marian.check_expressible(config, "CTranslate2")
     written = {
         Activation.relu: Written.RELU,
         Activation.swish: Written.SWISH,
@@ -212,16 +204,14 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
 
 
 def _write_weights(spec: Any, model: Transformer) -> None:
-    # One array for one matrix, which is saved once.
-    uses = (model.embedding.weight, model.target_embedding.weight, model.output_matrix)
-    arrays = {matrix: _array(matrix) for matrix in uses}
-    spec.encoder.embeddings[0].weight = arrays[uses[0]]
-    spec.decoder.embeddings.weight = arrays[uses[1]]
-    spec.decoder.projection.weight = arrays[uses[2]]
+    # What is one matrix here is saved once: CTranslate2 finds equal arrays.
+    spec.encoder.embeddings[0].weight = _array(model.embedding.weight)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.weight)
+    spec.decoder.projection.weight = _array(model.output_matrix)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
     if isinstance(model.positions, PositionalEncoding):
-        positions = model.positions.compute(MAX_POSITIONS, model.config.d_model)
+        positions = model.positions.compute(marian.MAX_POSITIONS, model.config.d_model)
     else:
         assert isinstance(model.positions, LearnedPositions)
         positions = model.positions.weight

@@ -155,7 +155,7 @@ def open_file(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
         yield file
 
 
-def read_file(path: Path, max_bytes: int) -> bytes:
+def read_file(path: Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> bytes:
     """Read a file that `open_file` opens."""
     with open_file(path, max_bytes) as file:
         return file.read(max_bytes)

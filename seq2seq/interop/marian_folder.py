@@ -18,27 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.interop.marian import (
-    MAX_SETTINGS_BYTES,
-    MAX_VOCABULARY_BYTES,
-    MAX_WEIGHTS_BYTES,
-    RawModel,
-    layer_names,
-    make_table,
-    open_file,
-    read_file,
-)
+from seq2seq.interop import marian
 from seq2seq.model_folder import check_finite
 from seq2seq.sizes import Activation, TransformerConfig
 
 _SETTINGS, _BIAS = "special:model.yml", "decoder_ff_logit_out_b"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens
 _MAX_DEPTH = 10
-_ACTIVATIONS = {
-    "relu": Activation.relu,
-    "swish": Activation.swish,
-    "gelu": Activation.quick_gelu,
-}
+_ACTIVATIONS = {"relu": Activation.relu, "swish": Activation.swish, "gelu": Activation.quick_gelu}
 
 # Settings with the only value that this program's models can express; a missing one has it.
 _FIXED = {
@@ -55,11 +42,8 @@ _FIXED = {
     "lemma-dim-emb": "0",
 }
 
-_ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
-_PROJECTIONS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
 
-
-def read_marian_folder(folder: Path) -> RawModel:
+def read_marian_folder(folder: Path) -> marian.RawModel:
     """Read the settings, then the vocabulary, then the matrices that they imply."""
     vocabulary_path = _only(
         folder,
@@ -67,14 +51,14 @@ def read_marian_folder(folder: Path) -> RawModel:
         "only one in YAML, which both sides share, can be imported from Marian's own folder;"
         " convert others to Hugging Face's first",
     )
-    vocabulary = parse_vocabulary(vocabulary_path, read_file(vocabulary_path, MAX_VOCABULARY_BYTES))
-    table = make_table(vocabulary_path, vocabulary, len(vocabulary))
+    vocabulary = parse_vocabulary(vocabulary_path, marian.read_file(vocabulary_path))
+    table = marian.make_table(vocabulary_path, vocabulary, len(vocabulary))
     path = _only(folder, "*.npz", "leave one model in it")
-    with open_file(path, MAX_WEIGHTS_BYTES) as file:
+    with marian.open_file(path, marian.MAX_WEIGHTS_BYTES) as file:
         archive = _Archive(path, file)
         config = _read_config(archive)
         shape = len(vocabulary), config.d_model
-        return RawModel(
+        return marian.RawModel(
             folder=folder,
             config=config,
             max_source_tokens=_MAX_SOURCE_TOKENS,
@@ -131,7 +115,7 @@ class _Archive:
 
 def _read_config(archive: _Archive) -> TransformerConfig:
     path, content = archive.path, archive.array(_SETTINGS).tobytes()
-    if len(content) > MAX_SETTINGS_BYTES:
+    if len(content) > marian.MAX_SETTINGS_BYTES:
         raise UserError(f"{path}: {_SETTINGS} is too large")
     text = content.rstrip(b"\0").decode(errors="replace")
     settings = {key: value for key, value in _yaml_items(path, text) if value is not None}
@@ -167,28 +151,27 @@ def _read_config(archive: _Archive) -> TransformerConfig:
 
 def _layers(archive: _Archive, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters of all layers under Hugging Face's names."""
-    d_model, d_ff = config.d_model, config.d_ff
     names = {
         "fc1": ("ffn_W1", "ffn_b1"),
         "fc2": ("ffn_W2", "ffn_b2"),
         "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
     }
-    for attention, marian in _ATTENTIONS.items():
-        for projection, letter in _PROJECTIONS.items():
-            names[f"{attention}.{projection}"] = f"{marian}_W{letter}", f"{marian}_b{letter}"
-        names[f"{attention}_layer_norm"] = f"{marian}_Wo_ln_scale", f"{marian}_Wo_ln_bias"
-    shapes = {"fc1": (d_model, d_ff), "fc2": (d_ff, d_model)}
+    for attention, own in (("self_attn", "self"), ("encoder_attn", "context")):
+        for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            letter = projection[0]
+            names[f"{attention}.{projection}"] = f"{own}_W{letter}", f"{own}_b{letter}"
+        names[f"{attention}_layer_norm"] = f"{own}_Wo_ln_scale", f"{own}_Wo_ln_bias"
     weights = {}
-    for layer in layer_names(config):
+    for layer in marian.layer_names(config):
         _, side, _, index, name = layer.marian.split(".", 4)
         weight, bias = (f"{side}_l{int(index) + 1}_{suffix}" for suffix in names[name])
+        inputs = config.d_ff if name == "fc2" else config.d_model
+        outputs = config.d_ff if name == "fc1" else config.d_model
         if name.endswith("norm"):
-            weights[f"{layer.marian}.weight"] = archive.floats(weight, (1, d_model))[0]
+            weights[f"{layer.marian}.weight"] = archive.floats(weight, (1, outputs))[0]
         else:
-            matrix = archive.floats(weight, shapes.get(name, (d_model, d_model)))
-            weights[f"{layer.marian}.weight"] = matrix.t()
-        width = d_ff if name == "fc1" else d_model
-        weights[f"{layer.marian}.bias"] = archive.floats(bias, (1, width))[0]
+            weights[f"{layer.marian}.weight"] = archive.floats(weight, (inputs, outputs)).t()
+        weights[f"{layer.marian}.bias"] = archive.floats(bias, (1, outputs))[0]
     return weights
 
 

@@ -9,24 +9,11 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.interop.marian import (
-    MAX_VOCABULARY_BYTES,
-    NEVER,
-    NO_ROW,
-    RawModel,
-    Table,
-    features_of_marian,
-    layer_names,
-    permute,
-    read_file,
-)
+from seq2seq.interop import marian
+from seq2seq.interop.marian import RawModel, Table
 from seq2seq.interop.marian_folder import read_marian_folder
 from seq2seq.interop.pair_tokenizer import (
-    SOURCE_MODEL,
-    TARGET_MODEL,
-    TARGET_VOCABULARY,
     TYPOGRAPHIC,
-    VOCABULARY,
     PairConfig,
     PairTokenizer,
     Punctuation,
@@ -35,7 +22,7 @@ from seq2seq.interop.pair_tokenizer import (
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model_folder import TrainedModel, meta_transformer
 from seq2seq.sizes import Positions, Start
-from seq2seq.tokenizer import PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer, tokenizer_errors
+from seq2seq.tokenizer import PADDING_ID, PAIR_FILES, START_ID, tokenizer_errors
 
 
 def import_marian(
@@ -58,14 +45,14 @@ def import_marian(
     tokenizer = _make_tokenizer(raw, punctuation)
     order = torch.arange(raw.config.d_model)
     if positions is Positions.sinusoidal:
-        order = features_of_marian(raw.config.d_model).argsort()
+        order = marian.features_of_marian(raw.config.d_model).argsort()
     parameters, choices = _arrange(raw.matrices, raw.bias, raw.tables, order)
     config = replace(raw.config, positions=positions, **choices)
-    for layer in layer_names(config):
+    for layer in marian.layer_names(config):
         for kind in ("weight", "bias"):
             value = raw.weights.pop(f"{layer.marian}.{kind}").float()
             # A copy: it may be mapped from a file that is changed while the model is in use.
-            copy = permute(value, layer, order).clone(memory_format=torch.contiguous_format)
+            copy = marian.permute(value, layer, order).clone(memory_format=torch.contiguous_format)
             parameters[f"{layer.name}.{kind}"] = copy
     model = meta_transformer(config, tokenizer.vocab_size, tokenizer.source_vocab_size)
     model.load_state_dict(parameters, assign=True)
@@ -74,12 +61,8 @@ def import_marian(
 
 def _make_tokenizer(raw: RawModel, punctuation: Punctuation | None) -> PairTokenizer:
     """Make the tokenizer; where nothing is asked for, see which punctuation it knows."""
-    files = {
-        SOURCE_MODEL: read_file(raw.folder / "source.spm", MAX_VOCABULARY_BYTES),
-        TARGET_MODEL: read_file(raw.folder / "target.spm", MAX_VOCABULARY_BYTES),
-        VOCABULARY: dump_pieces(list(raw.tables[0])),
-        TARGET_VOCABULARY: dump_pieces(list(raw.tables[1])),
-    }
+    models = (marian.read_file(raw.folder / name) for name in ("source.spm", "target.spm"))
+    files = dict(zip(PAIR_FILES, (*models, *map(dump_pieces, raw.tables)), strict=True))
 
     def make(choice: Punctuation) -> PairTokenizer:
         pair = PairConfig(
@@ -91,15 +74,9 @@ def _make_tokenizer(raw: RawModel, punctuation: Punctuation | None) -> PairToken
             return PairTokenizer(files, pair, raw.languages)
 
     tokenizer = make(punctuation or Punctuation.none)
-    if punctuation is None and 2 * len(unknown_punctuation(tokenizer)) > len(TYPOGRAPHIC):
+    if punctuation is None and 2 * len(tokenizer.unknown_punctuation()) > len(TYPOGRAPHIC):
         return make(Punctuation.moses)
     return tokenizer
-
-
-def unknown_punctuation(tokenizer: Tokenizer) -> str:
-    """Return the typographic characters that the source's side does not know."""
-    encoded = tokenizer.encode(list(TYPOGRAPHIC))
-    return "".join(c for c, ids in zip(TYPOGRAPHIC, encoded, strict=True) if UNKNOWN_ID in ids)
 
 
 def _arrange(
@@ -124,7 +101,7 @@ def _arrange(
     own_start = target_rows.count(target_rows[START_ID]) > 1
     if own_start or (bias is not None and bias.any()):
         values = torch.zeros(len(target_rows)) if bias is None else _rows(bias[0], target_rows)
-        values[[PADDING_ID, START_ID]] = NEVER
+        values[[PADDING_ID, START_ID]] = marian.NEVER
         parameters["output_bias"] = values
         choices["output_bias"] = True
     return parameters, choices
@@ -140,5 +117,5 @@ _NAMES = {
 def _rows(values: Tensor, rows: Sequence[int]) -> Tensor:
     """Take rows of a matrix or a bias; zeros where there is none."""
     taken = values.float()[torch.tensor(rows).clamp(min=0)]
-    taken[torch.tensor(rows) == NO_ROW] = 0.0
+    taken[torch.tensor(rows) == marian.NO_ROW] = 0.0
     return taken

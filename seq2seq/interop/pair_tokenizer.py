@@ -4,30 +4,19 @@ Marian's vocabularies are tables of their own: a piece of either model that is i
 id of its row, any other piece is unknown. Here the control symbols have the ids of this project.
 """
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+from seq2seq import tokenizer
 from seq2seq.errors import UserError
 from seq2seq.files import parse_json
-from seq2seq.tokenizer import (
-    CONTROL_PIECES,
-    LANGUAGE_PIECE,
-    MAX_PIECE,
-    MAX_PIECES,
-    PAIR_FILES,
-    UNKNOWN_ID,
-    Span,
-    Tokenizer,
-    encode_with,
-    move_spans,
-    read_processor,
-    spans_with,
-)
+from seq2seq.tokenizer import CONTROL_PIECES, PAIR_FILES, UNKNOWN_ID, Span, Tokenizer
 
-SOURCE_MODEL, TARGET_MODEL, VOCABULARY, TARGET_VOCABULARY = PAIR_FILES
+SOURCE_MODEL, TARGET_MODEL, *_TABLES = PAIR_FILES
 
 TYPOGRAPHIC = "“”„‘’‚«»–—…"
 """Characters that Moses replaces by ASCII."""
@@ -57,8 +46,7 @@ class PairConfig:
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the tokenizer's files."""
-        target_table = (TARGET_VOCABULARY,) if self.separate_vocabularies else ()
-        return (SOURCE_MODEL, TARGET_MODEL, VOCABULARY, *target_table)
+        return PAIR_FILES if self.separate_vocabularies else PAIR_FILES[:-1]
 
 
 class PairTokenizer(Tokenizer):
@@ -77,21 +65,21 @@ class PairTokenizer(Tokenizer):
         self.config, self.options = config, asdict(config)
         self.max_source_tokens = config.max_source_tokens
         self._files = {name: files[name] for name in config.files}
-        target_table = TARGET_VOCABULARY if config.separate_vocabularies else VOCABULARY
-        source_pieces = _read_table(VOCABULARY, files[VOCABULARY])
-        self._pieces = _read_table(target_table, files[target_table])
+        tables = [_read_table(name, files[name]) for name in _TABLES if name in self._files]
+        source_pieces, self._pieces = tables[0], tables[-1]
         punctuation = config.punctuation
         self._source = _Side(files[SOURCE_MODEL], source_pieces, punctuation, languages[0])
         self._target = _Side(files[TARGET_MODEL], self._pieces, punctuation, languages[1])
-        self.source_vocab_size = len(source_pieces)
-        self.vocab_size = len(self._pieces)
-        self.controls = {
-            piece: i for i, piece in enumerate(source_pieces) if LANGUAGE_PIECE.fullmatch(piece)
-        }
+        self.source_vocab_size, self.vocab_size = len(source_pieces), len(self._pieces)
+        self.controls = self._source.controls
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each source; see `Tokenizer.encode`."""
         return self._source.encode(texts)
+
+    def unknown_punctuation(self) -> str:
+        """Return the typographic characters that the source's side does not know."""
+        return "".join(itertools.filterfalse(self._knows, TYPOGRAPHIC))
 
     def _knows(self, source: str) -> bool:
         return UNKNOWN_ID not in self.encode([source])[0]
@@ -103,7 +91,7 @@ class PairTokenizer(Tokenizer):
     def source_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.source_spans`."""
         read = self._without_unseen(text)
-        return move_spans(self._source.spans(read), read, text)
+        return tokenizer.move_spans(self._source.spans(read), read, text)
 
     def target_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.target_spans`."""
@@ -135,26 +123,32 @@ class _Side:
     def __init__(
         self, model: bytes, pieces: Sequence[str], punctuation: Punctuation, language: str
     ) -> None:
-        self.processor = read_processor(model)
+        self.processor = tokenizer.read_processor(model)
         self.pieces = pieces
         self.normalize: Callable[[str], str] = str
         if punctuation is Punctuation.moses:
             from sacremoses import MosesPunctNormalizer
 
             self.normalize = MosesPunctNormalizer(language).normalize
-        ordinary = enumerate(pieces[len(CONTROL_PIECES) :], start=len(CONTROL_PIECES))
-        self.ids = {piece: i for i, piece in ordinary if not LANGUAGE_PIECE.fullmatch(piece)}
+        self.controls: dict[str, int] = {}
+        self.ids: dict[str, int] = {}
+        for token_id, piece in enumerate(pieces):
+            if tokenizer.LANGUAGE_PIECE.fullmatch(piece):
+                self.controls[piece] = token_id
+            elif token_id not in CONTROL_PIECES:
+                self.ids[piece] = token_id
         self.written = {UNKNOWN_ID, *self.ids.values()}
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Normalize and divide into pieces; those that the table lacks are unknown."""
-        pieces = encode_with(self.processor, list(map(self.normalize, texts)), str)
+        pieces = tokenizer.encode_with(self.processor, list(map(self.normalize, texts)), str)
         return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
 
     def spans(self, text: str) -> Sequence[Span]:
         """Return where each piece stands in a text."""
         normalized = self.normalize(text)
-        return move_spans(spans_with(self.processor, normalized), normalized, text)
+        spans = tokenizer.spans_with(self.processor, normalized)
+        return tokenizer.move_spans(spans, normalized, text)
 
     def decode(self, token_ids: list[int]) -> str:
         """Join the pieces of a text, without those that stand for no text."""
@@ -168,15 +162,15 @@ def _read_table(name: str, content: bytes) -> list[str]:
     pieces: list[str] = parse_json(Path(name), content, list[str])
     if pieces[: len(CONTROL_PIECES)] != list(CONTROL_PIECES.values()):
         raise ValueError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
-    if len(pieces) > MAX_PIECES:
-        raise ValueError(f"{name} has more than {MAX_PIECES:,} pieces")
+    if len(pieces) > tokenizer.MAX_PIECES:
+        raise ValueError(f"{name} has more than {tokenizer.MAX_PIECES:,} pieces")
     if len(set(pieces)) < len(pieces):
         raise ValueError(f"{name} has a piece twice")
-    if max(map(len, pieces)) > MAX_PIECE:
-        raise ValueError(f"{name} has a piece of more than {MAX_PIECE:,} characters")
+    if max(map(len, pieces)) > tokenizer.MAX_PIECE:
+        raise ValueError(f"{name} has a piece of more than {tokenizer.MAX_PIECE:,} characters")
     return pieces
 
 
-def dump_pieces(pieces: Sequence[str]) -> bytes:
+def dump_pieces(pieces: Iterable[str]) -> bytes:
     """Return a table as it is saved."""
-    return json.dumps(pieces, ensure_ascii=False, indent=0).encode()
+    return json.dumps(list(pieces), ensure_ascii=False, indent=0).encode()

@@ -11,19 +11,8 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.files import parse_json
-from seq2seq.interop.marian import (
-    EMBEDDINGS,
-    MAX_SETTINGS_BYTES,
-    MAX_VOCABULARY_BYTES,
-    MAX_WEIGHTS_BYTES,
-    OUTPUT_BIAS,
-    RawModel,
-    Table,
-    layer_names,
-    make_table,
-    open_file,
-    read_file,
-)
+from seq2seq.interop import marian
+from seq2seq.interop.marian import EMBEDDINGS, RawModel, Table
 from seq2seq.model_folder import Descriptions, check_finite, meta_transformer, read_tensors
 from seq2seq.sizes import Activation, TransformerConfig
 
@@ -121,7 +110,7 @@ def read_transformers_folder(folder: Path) -> RawModel:
     settings = TokenizerSettings()
     path = folder / "tokenizer_config.json"
     if path.exists():
-        content = read_file(path, MAX_SETTINGS_BYTES)
+        content = marian.read_file(path, marian.MAX_SETTINGS_BYTES)
         settings = parse_json(path, content, TokenizerSettings, extra="ignore")
     tables = _read_tables(folder, config, separate=settings.separate_vocabs)
     path = folder / _WEIGHTS
@@ -137,14 +126,14 @@ def read_transformers_folder(folder: Path) -> RawModel:
         languages=(settings.source_lang or "", settings.target_lang or ""),
         tables=tables,
         matrices=_vocabulary_matrices(path, weights, config),
-        bias=weights.pop(OUTPUT_BIAS, None),
+        bias=weights.pop(marian.OUTPUT_BIAS, None),
         weights=weights,
     )
 
 
 def _read_config(path: Path) -> MarianConfig:
     """Read the settings that change what the model computes; all others are ignored."""
-    content = read_file(path, MAX_SETTINGS_BYTES)
+    content = marian.read_file(path, marian.MAX_SETTINGS_BYTES)
     # First, since in another model's configuration other settings have other types.
     model_type = parse_json(path, content, dict[str, Any]).get("model_type")
     if model_type != "marian":
@@ -162,8 +151,8 @@ def _read_tables(folder: Path, config: MarianConfig, *, separate: bool) -> tuple
 
     def read(name: str, size: int, start_row: int | None = None) -> Table:
         path = folder / name
-        content = read_file(path, MAX_VOCABULARY_BYTES)
-        return make_table(path, parse_json(path, content, dict[str, int]), size, start_row)
+        content = marian.read_file(path)
+        return marian.make_table(path, parse_json(path, content, dict[str, int]), size, start_row)
 
     size, start_row = config.target_vocab_size, config.decoder_start_token_id
     if not separate:
@@ -180,15 +169,14 @@ def _expected_shapes(config: MarianConfig) -> tuple[Shapes, Shapes]:
     """Return names and shapes of the layers' parameters, and of what may be there in addition."""
     transformer = config.transformer()
     parameters = meta_transformer(transformer, config.target_vocab_size).state_dict()
-    layers = {
-        f"{layer.marian}.{kind}": tuple(parameters[f"{layer.name}.{kind}"].shape)
-        for layer in layer_names(transformer)
-        for kind in ("weight", "bias")
-    }
+    layers: Shapes = {}
+    for layer in marian.layer_names(transformer):
+        for kind in ("weight", "bias"):
+            layers[f"{layer.marian}.{kind}"] = tuple(parameters[f"{layer.name}.{kind}"].shape)
     source, target = config.vocab_size, config.target_vocab_size
     rows = {"shared": source, "source": source, "target": target, "output": target}
     optional: Shapes = {EMBEDDINGS[use]: (count, config.d_model) for use, count in rows.items()}
-    optional[OUTPUT_BIAS] = (1, target)
+    optional[marian.OUTPUT_BIAS] = (1, target)
     optional |= dict.fromkeys(_POSITIONS, (config.max_position_embeddings, config.d_model))
     return layers, optional
 
@@ -211,7 +199,7 @@ def _read_weights(path: Path, config: MarianConfig) -> dict[str, Tensor]:
         if missing := sorted(required.keys() - descriptions.keys()):
             raise UserError(f"{path}: has no {missing[0]} ({len(missing)} missing in all)")
 
-    with open_file(path, MAX_WEIGHTS_BYTES):
+    with marian.open_file(path, marian.MAX_WEIGHTS_BYTES):
         read = read_tensors if path.name == _WEIGHTS else read_torch_file
         return read(path, check)
 

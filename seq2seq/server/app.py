@@ -30,27 +30,17 @@ from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
+from seq2seq.server import requests
 from seq2seq.server.batcher import BusyError, TooLargeError
 from seq2seq.server.guard import Guard
-from seq2seq.server.requests import (
-    AttentionFields,
-    DetectFields,
-    F,
-    Fields,
-    FileFields,
-    TranslateFields,
-    check_texts,
-    invalid,
-    read_fields,
-)
 from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Service, Source, max_alternatives
 
 _PAGE = Path(__file__).parent / "page"
-_FIELDS: dict[str, type[Fields]] = {
-    "/translate": TranslateFields,
-    "/translate_file": FileFields,
-    "/detect": DetectFields,
-    "/attention": AttentionFields,
+_FIELDS: dict[str, type[requests.Fields]] = {
+    "/translate": requests.TranslateFields,
+    "/translate_file": requests.FileFields,
+    "/detect": requests.DetectFields,
+    "/attention": requests.AttentionFields,
 }
 _ENCODINGS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 
@@ -81,9 +71,9 @@ class App:
     async def translate(self, request: Request) -> Response:
         """Translate a text, or an array of texts."""
         start = time.monotonic()
-        fields = await self._fields(request, TranslateFields)
+        fields = await self._fields(request, requests.TranslateFields)
         texts = fields.q if isinstance(fields.q, list) else [fields.q]
-        check_texts(texts, self._limits)
+        requests.check_texts(texts, self._limits)
         read = read_html if fields.format == "html" else read_lines
         readers = [partial(Document.read, read, text) for text in texts]
         work = self._translate(fields, readers, fields.alternatives, fields.details)
@@ -105,7 +95,7 @@ class App:
 
     async def translate_file(self, request: Request) -> Response:
         """Translate a document."""
-        fields = await self._fields(request, FileFields)
+        fields = await self._fields(request, requests.FileFields)
         name, content = fields.file
         work = self._translate(fields, [partial(self._read_file, name, content)])
         (source,) = await self._finish(request, work)
@@ -124,8 +114,8 @@ class App:
 
     async def attention(self, request: Request) -> Response:
         """Compute the attention weights for a source and its translation, or a given target."""
-        fields = await self._fields(request, AttentionFields)
-        check_texts([fields.source + fields.target], self._limits)
+        fields = await self._fields(request, requests.AttentionFields)
+        requests.check_texts([fields.source + fields.target], self._limits)
         (source, target), *_ = self._service.translators
         translator = self._service.find(
             fields.source_language or source, fields.target_language or target
@@ -135,12 +125,12 @@ class App:
             maps = await self._finish(request, work)
             return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
         except UserError as error:
-            raise invalid(str(error)) from None
+            raise requests.invalid(str(error)) from None
 
     async def detect(self, request: Request) -> Response:
         """Detect the language of a text."""
-        fields = await self._fields(request, DetectFields)
-        check_texts([fields.q], self._limits)
+        fields = await self._fields(request, requests.DetectFields)
+        requests.check_texts([fields.q], self._limits)
         return JSONResponse([await asyncio.to_thread(self._service.detect, fields.q)])
 
     async def languages(self, request: Request) -> Response:
@@ -208,9 +198,9 @@ class App:
             }
         )
 
-    async def _fields(self, request: Request, schema: type[F]) -> F:
+    async def _fields(self, request: Request, schema: type[requests.F]) -> requests.F:
         """Read the fields of a request for work, and check its key."""
-        fields = await read_fields(request, schema, self._limits)
+        fields = await requests.read_fields(request, schema, self._limits)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         bearer = token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
         given = fields.api_key.encode() or bearer
@@ -221,7 +211,7 @@ class App:
 
     async def _translate(
         self,
-        fields: TranslateFields | FileFields,
+        fields: requests.TranslateFields | requests.FileFields,
         readers: Sequence[Callable[[Languages], Document | File]],
         alternatives: int = 0,
         details: bool = False,
@@ -235,17 +225,16 @@ class App:
             if translator:
                 its = [source for source in sources if source.translator is translator]
                 await self._service.translate_sources(translator, its, alternatives, details)
-        await asyncio.to_thread(list, map(Source.join, sources))
         return sources
 
     def _open(
         self,
-        fields: TranslateFields | FileFields,
+        fields: requests.TranslateFields | requests.FileFields,
         read: Callable[[Languages], Document | File],
     ) -> Source:
         """Read a document; with the source `auto`, also detect its language."""
         # LibreTranslate's `text` has no placeholders: each line is translated as it is.
-        placeholders = not isinstance(fields, TranslateFields) or fields.format == "html"
+        placeholders = not isinstance(fields, requests.TranslateFields) or fields.format == "html"
         code, detected = fields.source, {}
         if code == "auto":
             document = read(Languages("", fields.target))
@@ -254,7 +243,7 @@ class App:
             code = detected["language"]
             # What is in the target language, or has no letters, stays as it is.
             if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
-                return Source(document, Plan([]), None, detected)
+                return Source(document, Plan([]), None, detected, text=document.content)
         translator = self._service.find(code, fields.target)
         document = read(Languages(code, fields.target))
         plan = Plan(document.texts, placeholders=placeholders)
@@ -264,10 +253,10 @@ class App:
         try:
             file = read_file(name, content, languages)
         except UserError as error:
-            raise invalid(str(error)) from None
+            raise requests.invalid(str(error)) from None
         size = sum(len(item) for item in chain(*file.texts) if isinstance(item, str))
         if size > (limit := 20 * self._limits.char_limit):  # by default, as about 30 pages have
-            raise invalid(
+            raise requests.invalid(
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
             )
         return file

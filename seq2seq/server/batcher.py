@@ -7,12 +7,8 @@ that runs a batch may use threads.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
-
-K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
-R = TypeVar("R")
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 _INITIAL_RATE = 1000.0
 _SMOOTHING = 0.2
@@ -31,18 +27,21 @@ class TooLargeError(Exception):
 
 
 @dataclass(eq=False)
-class _Job(Generic[K, T, R]):
+class _Job:
     """The items of one call of `submit`."""
 
-    key: K
-    items: Sequence[T]
+    key: Hashable
+    items: Sequence[Any]
     sizes: Sequence[int]
-    done: "asyncio.Future[list[R]]"
+    results: "list[asyncio.Future[Any]]"
     begun: int = 0
-    results: dict[int, R] = field(default_factory=dict)
 
 
-class Batcher(Generic[K, T, R]):
+_Batch: TypeAlias = list[tuple[_Job, int]]
+"""Of each item, its job and its index there."""
+
+
+class Batcher:
     """Runs the items of all callers in batches, at most `workers` at the same time.
 
     A batch begins at once when a worker is idle. It takes one item of each waiting job in turn,
@@ -57,7 +56,7 @@ class Batcher(Generic[K, T, R]):
 
     def __init__(
         self,
-        run: Callable[[K, list[T]], Awaitable[list[R]]],
+        run: Callable[[Any, list[Any]], Awaitable[list[Any]]],
         *,
         workers: int,
         batch_size: int,
@@ -67,13 +66,13 @@ class Batcher(Generic[K, T, R]):
         self._workers = workers
         self._batch_size = batch_size
         self._queue_size = queue_size
-        self._jobs: deque[_Job[K, T, R]] = deque()
+        self._jobs: deque[_Job] = deque()
         self._batches: set[asyncio.Task[None]] = set()
         self._rate = _INITIAL_RATE  # sizes per second of a worker
         # Sums of sizes: of the items that have not begun, and of the batches that run.
         self.waiting = self.running = 0
 
-    async def submit(self, key: K, items: Sequence[T], sizes: Sequence[int]) -> list[R]:
+    async def submit(self, key: Hashable, items: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
         """Run items, in common batches with other callers' items of the same key.
 
         If the caller is cancelled, its items that have not begun are dropped. Raises TooLargeError
@@ -87,86 +86,73 @@ class Batcher(Generic[K, T, R]):
         if self.waiting + self.running + size > self._queue_size:
             raise BusyError((self.waiting + self.running) / (self._rate * self._workers))
         loop = asyncio.get_running_loop()
-        job = _Job[K, T, R](key, items, sizes, loop.create_future())
+        job = _Job(key, items, sizes, [loop.create_future() for _ in items])
         self._jobs.append(job)
         self.waiting += size
         # Requests that came together should share a batch.
         loop.call_soon(self._begin)
         try:
-            return await job.done
+            return await asyncio.gather(*job.results)
         finally:
-            self._drop(job)
-
-    def _drop(self, job: _Job[K, T, R]) -> None:
-        """Forget the items of a job that have not begun."""
-        if job in self._jobs:
-            self._jobs.remove(job)
-            self.waiting -= sum(job.sizes[job.begun :])
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self.waiting -= sum(sizes[job.begun :])
 
     def _begin(self) -> None:
         """Begin batches while something waits and a worker is idle."""
         share = self.waiting / self._workers
         while self._jobs and len(self._batches) < self._workers:
-            taken = self._take(share)
-            self._batches.add(asyncio.get_running_loop().create_task(self._run_batch(taken)))
+            self._batches.add(asyncio.create_task(self._run_batch(self._take(share))))
 
-    def _take(self, share: float) -> list[tuple[_Job[K, T, R], int]]:
-        """Take the next batch from the waiting jobs: a job and the index of its item, in turn."""
+    def _take(self, share: float) -> _Batch:
+        """Take the next batch from the waiting jobs, in turn; jobs of other keys come next."""
         key = self._jobs[0].key
+        jobs = deque(job for job in self._jobs if job.key == key)
         total = longest = 0
-        taken: list[tuple[_Job[K, T, R], int]] = []
-        waiting: list[_Job[K, T, R]] = []
-        while self._jobs:
-            job = self._jobs.popleft()
-            if job.key != key:
-                waiting.append(job)
-                continue
-            size = job.sizes[job.begun]
-            padded = (len(taken) + 1) * max(longest, size)
-            if taken and (total + size / 2 > share or padded > self._batch_size):
-                self._jobs.appendleft(job)
+        taken: _Batch = []
+        while jobs:
+            size = jobs[0].sizes[jobs[0].begun]
+            longest = max(longest, size)
+            is_full = (len(taken) + 1) * longest > self._batch_size
+            if taken and (is_full or total + size / 2 > share):
                 break
+            job = jobs.popleft()
             taken.append((job, job.begun))
             job.begun += 1
             total += size
-            longest = max(longest, size)
-            self.waiting -= size
-            self.running += size
             if job.begun < len(job.items):
-                self._jobs.append(job)
-        self._jobs.extendleft(reversed(waiting))
+                jobs.append(job)
+        self._jobs = deque(job for job in self._jobs if job.key != key) + jobs
+        self.waiting -= total
+        self.running += total
         return taken
 
-    async def _run_batch(self, taken: list[tuple[_Job[K, T, R], int]]) -> None:
-        """Run a batch, begin the next, and hand out the results, or errors, to the jobs."""
+    async def _run_batch(self, taken: _Batch) -> None:
+        """Run a batch, and begin the next."""
         loop = asyncio.get_running_loop()
         size = sum(job.sizes[i] for job, i in taken)
         start = loop.time()
-        outcomes = await self._outcomes(taken)
+        await self._answer(taken)
         seconds = max(loop.time() - start, 1e-6)
         self._rate += _SMOOTHING * (size / seconds - self._rate)
         self.running -= size
         self._batches.discard(asyncio.current_task())
-        self._begin()  # before the answers are written: a worker is idle
-        for (job, i), found in zip(taken, outcomes, strict=True):
-            if isinstance(found, Exception):
-                self._drop(job)
-                if not job.done.done():
-                    job.done.set_exception(found)
-                continue
-            job.results[i] = found
-            if len(job.results) == len(job.items) and not job.done.done():
-                job.done.set_result([job.results[i] for i in range(len(job.items))])
+        self._begin()
 
-    async def _outcomes(self, taken: list[tuple[_Job[K, T, R], int]]) -> list[R | Exception]:
-        """Return the result of each item of a batch, or the error that its job causes."""
+    async def _answer(self, taken: _Batch) -> None:
+        """Hand out the results of a batch to its jobs, or the error that a job causes."""
         try:
-            return list(await self._run(taken[0][0].key, [job.items[i] for job, i in taken]))
+            results = await self._run(taken[0][0].key, [job.items[i] for job, i in taken])
         except Exception as error:  # of any kind: it belongs to whoever waits for the result
             jobs = dict.fromkeys(job for job, _ in taken)
-            if len(jobs) == 1:
-                return [error] * len(taken)
-            alone = {}
-            for job in jobs:
-                alone[job] = iter(await self._outcomes([one for one in taken if one[0] is job]))
-            return [next(alone[job]) for job, _ in taken]
+            if len(jobs) > 1:
+                for job in jobs:
+                    await self._answer([one for one in taken if one[0] is job])
+            else:
+                for job, i in taken:
+                    if not job.results[i].done():
+                        job.results[i].set_exception(error)
+        else:
+            for (job, i), result in zip(taken, results, strict=True):
+                if not job.results[i].done():
+                    job.results[i].set_result(result)

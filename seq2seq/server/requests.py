@@ -188,12 +188,8 @@ def _parse_json(body: bytes) -> dict[str, Any]:
 
 def _parse_form(content: bytes) -> dict[str, Any]:
     try:
-        pairs = parse_qsl(
-            content.decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=_MAX_FIELDS,
-        )
+        text = content.decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise invalid("the form is not URL-encoded UTF-8, or has too many fields") from None
     return _group(pairs)

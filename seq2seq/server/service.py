@@ -93,7 +93,7 @@ class Service:
         self._threads = ThreadPoolExecutor(
             workers, "translate", initializer=torch.set_num_threads, initargs=(1,)
         )
-        self._batcher = Batcher[_Work, Any, Any](
+        self._batcher = Batcher(
             self._run,
             workers=workers,
             batch_size=limits.batch_tokens,
@@ -151,18 +151,14 @@ class Service:
         if alternatives > (most := max_alternatives(translator)):
             raise invalid(f"alternatives must be at most {most}")
         key = _Work(translator, 1 + alternatives)
-
-        def split() -> tuple[list[list[Segment]], dict[str, Segment]]:
-            of_lines = translator.segments(lines)
-            return of_lines, {s.source: s for s in chain(*of_lines) if len(s.source_ids) > 1}
-
-        segments_of_lines, segments = await asyncio.to_thread(split)
+        segments_of_lines = await asyncio.to_thread(translator.segments, lines)
         found, missing = dict[str, list[Candidate]](), dict[str, Segment]()
-        for text, segment in segments.items():
+        for segment in chain(*segments_of_lines):
+            text = segment.source
             if (key, text) in self._cache:
                 self._cache.move_to_end((key, text))
                 found[text] = self._cache[key, text]
-            else:
+            elif len(segment.source_ids) > 1:
                 missing[text] = segment
         sizes = [len(segment.source_ids) for segment in missing.values()]
         new = await self._batcher.submit(key, list(missing.values()), sizes)
@@ -183,13 +179,9 @@ class Service:
         return await asyncio.to_thread(lambda: list(map(join, lines, segments_of_lines)))
 
     async def translate_sources(
-        self,
-        translator: Translator,
-        sources: Sequence["Source"],
-        alternatives: int,
-        details: bool,
+        self, translator: Translator, sources: Sequence["Source"], alternatives: int, details: bool
     ) -> None:
-        """Translate what sources ask for, and describe it if that is asked for, too."""
+        """Translate what sources ask for, describe it if that is asked for, and join it."""
         asked = {source: source.plan.lines for source in sources}
         while any(asked.values()):
             lines = list(chain(*asked.values()))
@@ -208,6 +200,7 @@ class Service:
             links = await self.alignments(translator, texts)
             for (_, output), alignment in zip(outputs, links, strict=True):
                 output["alignments"] = alignment.words
+        await asyncio.to_thread(list, map(Source.join, sources))
 
     async def attention(
         self, translator: Translator, source: str, target: str | None
@@ -276,7 +269,7 @@ class Source:
     document: Document | File
     plan: Plan
     translator: Translator | None
-    """None if it stays as it is."""
+    """None if it stays as it is, which then is its `text`."""
     detected: dict[str, Any] = field(default_factory=dict)
     """Its language, if that was asked for."""
     alignments: list[Sequence[Alignment]] = field(default_factory=list)
@@ -292,9 +285,6 @@ class Source:
         The alternatives are made of the second candidates of all lines, of the third ones, and so
         on; a line that has fewer gives its last. Equal ones are skipped.
         """
-        if self.translator is None:
-            self.text = self.document.content
-            return
         placed = map(self.plan.place, self.alignments, count())
         self.text, *self.alternatives = dict.fromkeys(self.document.join(its) for its in placed)
 

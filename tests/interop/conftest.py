@@ -112,7 +112,6 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
 
     def make(
         *,
-        name: str = "marian",
         separate: bool = False,
         pieces: tuple[str, ...] = (">>por<<", ">>pob<<"),
         seed: int = 1,
@@ -146,7 +145,7 @@ def make_folder(tmp_path: Path, spm_models: tuple[bytes, bytes]) -> MakeFolder:
         torch.manual_seed(seed)
         model = transformers.MarianMTModel(config).eval()
         randomize(model, own["<pad>"])
-        folder = tmp_path / name
+        folder = tmp_path / "marian"
         model.generation_config.update(
             bad_words_ids=[[own["<pad>"]]], num_beams=1, forced_eos_token_id=None
         )

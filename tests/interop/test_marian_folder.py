@@ -1,6 +1,7 @@
 """Marian's own archives: the same model under other names, and CTranslate2's reading of them."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,42 +39,38 @@ SETTINGS = {
 }
 
 
+RENAMED = {
+    "self_attn_layer_norm": "self_Wo_ln",
+    "encoder_attn_layer_norm": "context_Wo_ln",
+    "final_layer_norm": "ffn_ffn_ln",
+    r"ln\.weight": "ln_scale",
+    r"ln\.bias": "ln_bias",
+    r"self_attn\.": "self_",
+    r"encoder_attn\.": "context_",
+    r"([qkv]|o)(ut)?_proj\.weight": r"W\1",
+    r"([qkv]|o)(ut)?_proj\.bias": r"b\1",
+    r"fc(.)\.weight": r"ffn_W\1",
+    r"fc(.)\.bias": r"ffn_b\1",
+}
+
+
 def arrays(model: Any) -> dict[str, np.ndarray]:
     """The parameters of a `MarianMTModel` under Marian's names: a matrix is read by columns."""
-    found = {}
-
-    def linear(weight: str, bias: str, layer: Any) -> None:
-        found[weight] = layer.weight.detach().numpy().T
-        found[bias] = layer.bias.detach().numpy()[None]
-
-    def norm(name: str, layer: Any) -> None:
-        found[f"{name}_ln_scale"] = layer.weight.detach().numpy()[None]
-        found[f"{name}_ln_bias"] = layer.bias.detach().numpy()[None]
-
-    def attention(name: str, layer: Any, after: Any) -> None:
-        for letter, projection in zip(
-            "qkvo", (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj), strict=True
-        ):
-            linear(f"{name}_W{letter}", f"{name}_b{letter}", projection)
-        norm(f"{name}_Wo", after)
-
-    for side in ("encoder", "decoder"):
-        for number, layer in enumerate(getattr(model.model, side).layers, start=1):
-            name = f"{side}_l{number}"
-            attention(f"{name}_self", layer.self_attn, layer.self_attn_layer_norm)
-            if side == "decoder":
-                attention(f"{name}_context", layer.encoder_attn, layer.encoder_attn_layer_norm)
-            linear(f"{name}_ffn_W1", f"{name}_ffn_b1", layer.fc1)
-            linear(f"{name}_ffn_W2", f"{name}_ffn_b2", layer.fc2)
-            norm(f"{name}_ffn_ffn", layer.final_layer_norm)
-    found["decoder_ff_logit_out_b"] = model.final_logits_bias.numpy()
+    encoder, decoder = model.model.encoder, model.model.decoder
+    found = {"decoder_ff_logit_out_b": model.final_logits_bias}
+    for side, stack in (("encoder", encoder), ("decoder", decoder)):
+        for number, layer in enumerate(stack.layers, start=1):
+            for name, value in layer.named_parameters():
+                for theirs, own in RENAMED.items():
+                    name = re.sub(theirs, own, name)
+                found[f"{side}_l{number}_{name}"] = value.T if value.dim() == 2 else value[None]
     if model.config.tie_word_embeddings:
-        found["Wemb"] = model.model.encoder.embed_tokens.weight.detach().numpy()
+        found["Wemb"] = encoder.embed_tokens.weight
     else:
-        found["encoder_Wemb"] = model.model.encoder.embed_tokens.weight.detach().numpy()
-        found["decoder_Wemb"] = model.model.decoder.embed_tokens.weight.detach().numpy()
-        found["decoder_ff_logit_out_W"] = model.lm_head.weight.detach().numpy().T
-    return {name: np.ascontiguousarray(value, np.float32) for name, value in found.items()}
+        found["encoder_Wemb"] = encoder.embed_tokens.weight
+        found["decoder_Wemb"] = decoder.embed_tokens.weight
+        found["decoder_ff_logit_out_W"] = model.lm_head.weight.T
+    return {n: np.ascontiguousarray(v.detach().numpy(), np.float32) for n, v in found.items()}
 
 
 def write_own(made: MarianFolder, folder: Path, **changes: object) -> Path:

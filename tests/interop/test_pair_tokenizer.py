@@ -128,6 +128,7 @@ def test_typed_symbols_are_text(tokenizers: Both) -> None:
 
 def test_language_pieces_are_controls_and_not_written(tokenizers: Both) -> None:
     ours = tokenizers.ours
+    assert ours.decode([[0, 2, 3]]) == [""]
     for piece, token_id in ours.controls.items():
         assert re.fullmatch(">>[a-z]+<<", piece)
         assert ours.source_pieces([token_id]) == [piece]

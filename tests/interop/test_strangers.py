@@ -45,16 +45,6 @@ def remove(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
 
-def link(folder: Path) -> None:
-    (folder / WEIGHTS).rename(folder / "blob")
-    (folder / WEIGHTS).symlink_to("blob")
-
-
-def pipe(folder: Path) -> None:
-    (folder / "source.spm").unlink()
-    os.mkfifo(folder / "source.spm")
-
-
 FIRST = "model.encoder.layers.0.fc1.weight"
 
 REFUSED: dict[str, tuple[Change, str]] = {
@@ -69,8 +59,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a pointer for weights": (write(WEIGHTS, POINTER), "a pointer of Git LFS.*git lfs pull"),
     "no weights": (remove(WEIGHTS), "neither model.safetensors nor pytorch_model.bin"),
     "no tokenizer": (remove("source.spm"), "source.spm: No such file"),
-    "a link": (link, "a link, not a regular file"),
-    "a pipe": (pipe, "not a regular file"),
     "a corrupt tokenizer": (write("source.spm", b"\x0a\xff"), "copy the folder again"),
     "one piece less": (vocabulary(lambda v: v.pop("▁th")), "pieces are not 0 to"),
     "an id twice": (vocabulary(lambda v: v.update({"▁th": v["</s>"]})), "each once"),

@@ -17,7 +17,8 @@ from tests.interop.conftest import MakeFolder
 
 
 def save(path: Path, content: object, *, legacy: bool) -> None:
-    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    with path.open("wb") as file:  # PyTorch opens no path that is not UTF-8
+        torch.save(content, file, _use_new_zipfile_serialization=not legacy)
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -46,8 +47,7 @@ def some_tensors() -> dict[str, Tensor]:
 @pytest.mark.parametrize("legacy", [False, True])
 def test_the_tensors_are_those_that_were_saved(legacy: bool, tmp_path: Path) -> None:
     tensors, path = some_tensors(), tmp_path / os.fsdecode(b"not UTF-8 \xff")
-    with path.open("wb") as file:
-        torch.save(tensors, file, _use_new_zipfile_serialization=not legacy)
+    save(path, tensors, legacy=legacy)
     loaded = read(path)
     assert list(loaded) == list(tensors)
     for name, value in tensors.items():

@@ -29,6 +29,8 @@ from seq2seq.server.guard import listen, make_server
 from seq2seq.server.requests import Limits
 from seq2seq.server.service import Service
 
+SERVE = ["serve", "--device", "cpu", "--engine", "native", "--port", "0", "--model"]
+
 
 class Answer(NamedTuple):
     status: int
@@ -161,11 +163,10 @@ class Command(NamedTuple):
 @contextmanager
 def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
     """Run `seq2seq serve` on a free port until the test ends it."""
-    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "native"]
     with NamedTemporaryFile() as file:
         log = Path(file.name)
         process = subprocess.Popen(
-            [sys.executable, "-m", "seq2seq", *arguments, "--port", "0", *words], stderr=file
+            [sys.executable, "-m", "seq2seq", *SERVE, str(folder), *words], stderr=file
         )
         try:
             wait_until(lambda: "\n" in log.read_text())
@@ -188,8 +189,7 @@ def serve_by_main(patch: pytest.MonkeyPatch, folder: Path, *words: str) -> Itera
         server.run(sockets=[opened])
 
     patch.setattr("seq2seq.server.guard.run", run)
-    arguments = ["serve", "--model", str(folder), "--device", "cpu", "--engine", "native"]
-    thread = threading.Thread(target=main, args=[[*arguments, "--port", "0", *words]])
+    thread = threading.Thread(target=main, args=[[*SERVE, str(folder), *words]])
     thread.start()
     server, port = started.get(timeout=60)
     try:

@@ -195,11 +195,9 @@ def test_several_models_are_served_by_their_languages() -> None:
         served.translate(french, source="fr")
         assert [len(fake.calls) for fake in makers] == [0, 1, 1]
         answer = served.translate("x", source="en", target="en")
-        translated = "this server translates en -> de, fr -> de, de -> en"
-        assert (answer.status, answer.json) == (
-            400,
-            {"error": f"en is not supported: {translated}"},
-        )
+        assert answer.status == 400
+        translated = "en -> de, fr -> de, de -> en"
+        assert answer.json["error"] == f"en is not supported: this server translates {translated}"
         assert served.translate("x", source="FR", target="De").status == 200
         # Each text of an array its model; what is German, or in no language, stays.
         texts = [french, german, "The dog runs through the snow.", "42", "<b>"]
@@ -261,7 +259,6 @@ BAD = [
     ({"q": "a" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
     ({"q": ["a"] * 101}, "Invalid request: request (101) exceeds batch limit (100)"),
     ({"target": "zz"}, "zz is not supported"),
-    ({"source": "en\r\nx: y"}, "is not supported"),
     ({"format": "pdf"}, "format: Invalid enum value 'pdf'; known words: text, html"),
     ({"format": "a - at `$.b"}, "Invalid enum value"),
     ({"alternatives": 4}, "alternatives must be at most 3"),
@@ -359,19 +356,6 @@ def test_a_full_queue_and_a_text_larger_than_it_are_refused() -> None:
             assert int(answer.headers["retry-after"]) >= 1
             served.translator.may_go.set()
             assert waiting.result().status == 200
-
-
-def test_what_takes_too_long_is_given_up_and_dropped() -> None:
-    with serve_fake(Limits(timeout=1)) as served:
-        served.translator.may_go.clear()
-        with ThreadPoolExecutor(2) as clients:
-            found = [clients.submit(served.translate, q) for q in ("a", "b")]
-            for answer in (future.result() for future in found):
-                assert answer.status == 503
-                assert answer.json["error"].startswith("not done within 1 s; ")
-        served.translator.may_go.set()
-        wait_until(lambda: served.service.queue_tokens == 0)
-        assert len(served.translator.calls) == 1
 
 
 def test_texts_are_split_and_joined_while_others_are_answered(
