@@ -260,11 +260,10 @@ class Tokenizer:
         self.vocab_size: int = processor.get_piece_size()
         self.source_vocab_size = self.vocab_size
         self._pieces: list[str] = processor.id_to_piece(list(range(self.vocab_size)))
-        self.controls: Mapping[str, int] = {
-            piece: token_id
-            for token_id, piece in enumerate(self._pieces)
-            if processor.is_control(token_id) and token_id not in CONTROL_PIECES
-        }
+        self.controls: dict[str, int] = {}
+        for token_id, piece in enumerate(self._pieces):
+            if processor.is_control(token_id) and token_id not in CONTROL_PIECES:
+                self.controls[piece] = token_id
 
     @classmethod
     def train(
@@ -343,7 +342,7 @@ class Tokenizer:
         Characters that no reader sees are left out if the vocabulary, and so the training text,
         lacks them.
         """
-        return self.encode([self._without_unseen(text) for text in texts])
+        return self.encode(list(map(self._without_unseen, texts)))
 
     def _without_unseen(self, text: str) -> str:
         return _UNSEEN.sub(lambda match: match[0] if self._knows(match[0]) else "", text)

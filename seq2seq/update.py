@@ -500,7 +500,7 @@ class PendingUpdate(NamedTuple):
         """Wait for losses and norm, and sum the losses over all processes; `seconds` stays 0."""
         *losses, norm = self.losses_and_norm.read().tolist()
         rows = world.gather(*losses)
-        smoothed, cross_entropy = (sum(column) for column in zip(*rows, strict=True))
+        smoothed, cross_entropy = map(sum, zip(*rows, strict=True))
         if not (math.isfinite(smoothed) and math.isfinite(norm)):
             raise DivergenceError(
                 self.step,

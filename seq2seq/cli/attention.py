@@ -1,6 +1,7 @@
 """`seq2seq attention`: the attention weights of one sentence pair, as a picture or as numbers."""
 
 import argparse
+from itertools import product
 from pathlib import Path
 
 from seq2seq.cli.text import check_output, print_json
@@ -25,11 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(record, indent=None)
         return 0
     weights = getattr(maps, arguments.kind)
-    panels = {
-        f"layer {layer}, head {head}": weights[layer - 1, head - 1]
-        for layer in record["layers"]
-        for head in record["heads"]
-    }
+    panels = {}
+    for layer, head in product(record["layers"], record["heads"]):
+        panels[f"layer {layer}, head {head}"] = weights[layer - 1, head - 1]
     with create_binary(arguments.output) as picture:
         picture.write(draw_heads(panels, record["rows"], record["columns"], file_format))
     print(arguments.output)

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def compose_config(overrides: list[str]) -> Config:
     """Compose the configuration of `seq2seq train`, by default on the paper's data."""
-    overrides = [quote_text(override) for override in overrides]
+    overrides = list(map(quote_text, overrides))
     register(overrides)
     try:
         with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):

@@ -291,10 +291,10 @@ class Split:
     @cached_property
     def sums(self) -> dict[str, str]:
         """The sha256 of each file, by its key, known already or computed once."""
-        return {
-            key: self._known.get(file_state(file)) or sha256_of_file(file)
-            for key, file in self.files().items()
-        }
+        sums = {}
+        for key, file in self.files().items():
+            sums[key] = self._known.get(file_state(file)) or sha256_of_file(file)
+        return sums
 
     @cached_property
     def fingerprint(self) -> str:

@@ -124,9 +124,8 @@ def score_targets(
     target_output = pad(targets).flatten()  # (B * T,)
     # Selected on the host, since a GPU would have to be asked for their number.
     rows = (target_output != PADDING_ID).nonzero().squeeze(1)  # (tokens,)
-    target_input, rows, target_ids = (
-        copy_to_device(tensor, device) for tensor in (target_input, rows, target_output[rows])
-    )
+    target_ids = copy_to_device(target_output[rows], device)
+    target_input, rows = copy_to_device(target_input, device), copy_to_device(rows, device)
 
     def of_model(model: Transformer) -> Tensor:
         """Compute the log-probability of each target token: (tokens,), float64."""

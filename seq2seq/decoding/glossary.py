@@ -94,10 +94,9 @@ class Glossary:
 
     def __init__(self, terms: Mapping[str, str] | str | Path, tokenizer: Tokenizer) -> None:
         terms = terms if isinstance(terms, Mapping) else read_glossary(terms)
-        self._terms = {
-            source: Term(source, *_ways_to_write(source, target, tokenizer))
-            for source, target in terms.items()
-        }
+        self._terms = {}
+        for source, target in terms.items():
+            self._terms[source] = Term(source, *_ways_to_write(source, target, tokenizer))
         self._lengths = sorted(set(map(len, terms)), reverse=True)
         pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
         self.continuing = frozenset(i for i, p in enumerate(pieces) if re.match(rf"{_LETTER}|-", p))

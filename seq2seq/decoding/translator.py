@@ -90,10 +90,10 @@ class Translator:
             precision = "fp32" if precision == "fp32" else "auto"
         compute = Compute(self.device, choose_precision(precision, self.device))
         # Copies in that precision, because autocast would cast every matrix again at every step.
-        self.models = [
-            copy.deepcopy(model.model).to(self.device, compute.dtype).requires_grad_(False).eval()
-            for model in together
-        ]
+        self.models = []
+        for each in together:
+            model = copy.deepcopy(each.model).to(self.device, compute.dtype)
+            self.models.append(model.requires_grad_(False).eval())
         if options.engine != "ctranslate2":
             kernels = kernels or TranslationKernels()
             self.engine = NativeEngine(
@@ -437,4 +437,7 @@ def make_batches(
 
     while sum(divisions) < min(workers, len(order)):
         divisions[max(range(len(batches)), key=tokens)] += 1
-    return [b[part::n] for b, n in zip(batches, divisions, strict=True) for part in range(n)]
+    divided = []
+    for batch, count in zip(batches, divisions, strict=True):
+        divided += [batch[start::count] for start in range(count)]
+    return divided

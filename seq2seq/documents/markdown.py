@@ -124,14 +124,16 @@ def _locate(
         if re.match(_NOTE, bare):
             groups.append([])
         groups[-1].append((at, at + len(bare)))
-    return [group for group in groups if group]
+    return list(filter(None, groups))
 
 
 def _slots(
     content: str, lines: list[tuple[int, int]], labels: set[str], in_table: bool
 ) -> Iterator[Slot]:
     text = "\n".join(content[start:end] for start, end in lines)
-    offsets = [at for start, end in lines for at in range(start, end + 1)]
+    offsets: list[int] = []
+    for start, end in lines:
+        offsets += range(start, end + 1)
     pieces = _with_labels(text, _with_emphasis(text, _read(text)), labels)
     groups: list[list[Piece]] = [[]]
     for piece in pieces:

@@ -119,11 +119,8 @@ class Plan:
 
     def pairs(self, rank: int = 0) -> list[tuple[str, Translation | str]]:
         """Return the lines whose words are to be aligned, each with one of its candidates."""
-        return [
-            (piece.shown.line, piece.target(rank) if rank else piece.translation)
-            for piece in self._pieces
-            if piece.needs_links
-        ]
+        aligned = [piece for piece in self._pieces if piece.needs_links]
+        return [(x.shown.line, x.target(rank) if rank else x.translation) for x in aligned]
 
     def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
         """Return the translations of the texts, with their marks; what has none stays."""

@@ -328,7 +328,8 @@ def pair(items: Sequence[tuple[str | Mark, Role]]) -> Text:
             while key in levels[-1]:
                 last = levels[-1].popitem()[1]
             kinds |= {last: "open", i: "close"}
-    return tuple(
-        Mark(item.raw, kinds[i]) if isinstance(item, Mark) and i in kinds else item
-        for i, (item, _) in enumerate(items)
-    )
+    paired = [item for item, _ in items]
+    for i, kind in kinds.items():
+        if isinstance(mark := paired[i], Mark):
+            paired[i] = Mark(mark.raw, kind)
+    return tuple(paired)

@@ -327,7 +327,7 @@ class FastForms(Forms):
         if self.recordings is None:
             super().run(key, function, *batch)
             return
-        inputs = [self._in_place(packed) for packed in batch]
+        inputs = list(map(self._in_place, batch))
         # The other batches add to the gradients of the first one: to those of its graph.
         if key == "add" and "begin" not in self.recordings.replays:
             function(*inputs)

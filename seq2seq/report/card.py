@@ -116,11 +116,10 @@ def model_card(facts: ModelFacts) -> str:
     )
     if facts.ended:
         description += f" Training ended: {_plain(facts.ended)}."
-    recipe = [
-        f"{key}={_on_one_line(str(value))}"
-        for key, value in facts.config.items()
-        if key.startswith(_RECIPE)
-    ]
+    recipe = []
+    for key, value in facts.config.items():
+        if key.startswith(_RECIPE):
+            recipe.append(f"{key}={_on_one_line(str(value))}")
     text = (resources.files(__package__) / "templates" / "card.md").read_text("utf-8")
     template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
     return template.render(

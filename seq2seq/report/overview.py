@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,15 @@ def overview(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
     No model is loaded.
     """
-    runs, values = list(map(_read, folders)), dict[str, set[str]]()
-    for key in dict.fromkeys(key for run in runs for key in run.settings):
-        values[key] = {str(run.settings.get(key)) for run in runs}
-    rows = []
-    for run in sorted(runs, key=lambda run: run.rank, reverse=True):
-        differing = (key for key, found in values.items() if len(found) > 1 and key not in PLACES)
-        rows.append({"run": run.name, **{k: run.settings.get(k) for k in differing}, **run.results})
+    runs = sorted(map(_read, folders), key=lambda run: run.rank, reverse=True)
+    rows: list[dict[str, Any]] = [{"run": run.name} for run in runs]
+    for key in dict.fromkeys(chain.from_iterable(run.settings for run in runs)):
+        values = [run.settings.get(key) for run in runs]
+        if key not in PLACES and len(set(map(str, values))) > 1:
+            for row, value in zip(rows, values, strict=True):
+                row[key] = value
+    for row, run in zip(rows, runs, strict=True):
+        row |= run.results
     return rows
 
 

@@ -116,11 +116,10 @@ def train_command(config: Config) -> str:
     if config.init_from is not None:
         always |= _DROPOUTS
         skipped |= {key for key in values if key.startswith(VOCABULARY)} - {SAMPLING}
-    words = [
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in values.items()
-        if key not in skipped and (key in always or value != defaults.get(key))
-    ]
+    words = []
+    for key, value in values.items():
+        if key not in skipped and (key in always or value != defaults.get(key)):
+            words.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
     return shlex.join(["seq2seq", "train", "data=files", *words])
 
 

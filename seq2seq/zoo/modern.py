@@ -168,10 +168,8 @@ class ModernAttention(MultiHeadAttention):
 
     def project_memory(self, memory: Tensor, first_position: int = 0) -> tuple[Tensor, Tensor]:
         """Map memory (B, S, D) to keys (B, G, S, K), turned, and values (B, G, S, d_v)."""
-        key, value = (
-            w(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
-            for w in (self.w_k, self.w_v)
-        )
+        key = self.w_k(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
+        value = self.w_v(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
         return self.turn(key, first_position), value
 
     def attend(
