@@ -303,7 +303,6 @@ class TranslationKernels:
     packed: bool = True  # matrices in oneDNN's layout, on a CPU
     step: bool = True  # packed projections and cheap self-attention in a search step
     static: bool | None = None  # beam search in few shapes at fixed addresses; by default on a GPU
-    graphs: bool = True  # the steps of such a search as CUDA graphs, on a GPU
 
 
 def use_translation_kernels(

@@ -238,18 +238,16 @@ class FastForms(Forms):
     dropout: bool = True  # cheap masks
     residual: bool = True  # residual sums in autocast's precision
     compiled: bool = True  # layers and loss, where PyTorch has a compiler for the GPU
-    graphs: bool = True  # a step as two CUDA graphs
 
     def prepare(self, model: Transformer, batching: Batching, compute: Compute) -> None:
         """See `Forms.prepare`."""
         super().prepare(model, batching, compute)
         self.compiled = self.compiled and can_compile(compute.device)
-        self.layout = choose_layout(model, compute, compiled=self.compiled)
-        fused = self.layout is not GridLayout
-        self.joins = fused
+        self.layout = choose_layout(model, compiled=self.compiled)
+        self.joins = self.layout is not GridLayout
         like = torch.empty(0, dtype=compute.dtype, device=compute.device)
-        self.one_shape = fused or is_compiled_by_onednn(like)
-        self.recordings = Graphs(compute.device) if fused and self.graphs else None
+        self.one_shape = self.joins or is_compiled_by_onednn(like)
+        self.recordings: Graphs | None = None
         self.shape: Shape | None = None
         self.all_numbers = torch.zeros(len(StepNumbers()), device=compute.device)
         self.numbers = StepNumbers(*self.all_numbers.unbind())
@@ -292,7 +290,6 @@ class FastForms(Forms):
             # At most half as many pairs (see `cut`), then the sentences that fill up.
             fill = max(s // most + 1 for s, most in zip((source, target), longest, strict=True))
             self.shape = Shape((source, target), min(most_tokens) // 2 + fill, longest)
-        if self.recordings is not None:
             self.recordings = Graphs(self.compute.device)
         self.recorded: tuple[Tensor, RowBatch] | None = None
 
@@ -344,16 +341,13 @@ class FastForms(Forms):
         return batch
 
 
-def choose_layout(model: Transformer, compute: Compute, *, compiled: bool) -> type[Layout]:
-    """Choose how rows attend to each other: by a fused kernel, where one can do it."""
+def choose_layout(model: Transformer, *, compiled: bool) -> type[Layout]:
+    """Choose how rows attend to each other: by a compiled kernel, where it can do it."""
     config = model.config
-    widths = {config.key_width, config.value_width}
-    if not compute.on_gpu or isinstance(model, ModernTransformer) or config.attention_dropout:
+    is_modern = isinstance(model, ModernTransformer)
+    too_narrow = min(config.key_width, config.value_width) < 16
+    if not compiled or is_modern or too_narrow or config.attention_dropout:
         return GridLayout
-    from seq2seq.fast.attention import FlexLayout, VarlenLayout
+    from seq2seq.fast.attention import FlexLayout
 
-    if compiled and min(widths) >= 16:
-        return FlexLayout
-    if compute.dtype is torch.bfloat16 and len(widths) == 1 and not max(widths) % 8:
-        return VarlenLayout
-    return GridLayout
+    return FlexLayout
