@@ -12,9 +12,10 @@ from seq2seq.batches import EncodedCorpus
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
+from seq2seq.fast import training
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.search import StaticSearch
-from seq2seq.fast.training import FastForms, can_compile
+from seq2seq.fast.training import FastForms
 from seq2seq.run.training import fit_memory
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import Positions, Start, TransformerConfig
@@ -135,23 +136,22 @@ def make_trainer(
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of PyTorch's own code
 @pytest.mark.parametrize(
-    ("chosen", "most"),
+    ("compiled", "most"),
     [
-        ({}, 9999),
-        ({"compiled": False}, 9999),
-        ({"compiled": False}, 128),
-        ({"compiled": False, "graphs": False}, 9999),
+        (True, 9999),
+        (True, 128),
+        (False, 9999),
     ],
-    ids=["compiled", "not compiled", "in parts", "without graphs"],
+    ids=["compiled", "in parts", "not compiled"],
 )
 def test_fast_steps_are_those_of_the_plain_model(
-    corpus: EncodedCorpus, chosen: dict[str, bool], most: int
+    corpus: EncodedCorpus, compiled: bool, most: int
 ) -> None:
-    if chosen.get("compiled", True) and not can_compile(torch.device("cuda")):
+    if compiled and not training.can_compile(torch.device("cuda")):
         pytest.skip("PyTorch has no compiler for this GPU")
     found = []
     config = TrainingConfig(source_tokens=512, target_tokens=512, micro_batch_tokens=128)
-    for forms in (Forms(), FastForms(**chosen)):
+    for forms in (Forms(), FastForms(compiled=compiled)):
         trainer = make_trainer(corpus, config, forms, num_layers=2, dropout=0.0)
         trainer.updater.lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
         fit_memory(trainer)
@@ -160,6 +160,7 @@ def test_fast_steps_are_those_of_the_plain_model(
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)
     assert isinstance(forms, FastForms)
+    assert (forms.recordings is not None) == compiled
     if forms.recordings is not None:
         assert forms.recordings.works
         assert len(forms.recordings.replays) == (3 if most == 128 else 2)

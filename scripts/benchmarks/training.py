@@ -67,7 +67,6 @@ KERNELS = (
 )
 KERNELS_ON_A_GPU = (
     System("without the compiler", "ours", "bf16", True, without=("compiled",)),
-    System("without graphs", "ours", "bf16", True, without=("graphs",)),
     System("plain model, bf16", "plain", "bf16"),
 )
 

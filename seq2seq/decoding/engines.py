@@ -57,7 +57,7 @@ class NativeEngine(Engine):
         if static and type(search) is SearchConfig and workers == len(models) == 1:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
-            graphs = Graphs(self.device) if kernels.graphs and compute.on_gpu else None
+            graphs = Graphs(self.device) if compute.on_gpu else None
             self.static = StaticSearch(buffers, graphs)
         decoders = [
             use_translation_kernels(m, compute.dtype, kernels, buffers, graphs) for m in models

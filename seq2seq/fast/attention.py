@@ -1,44 +1,15 @@
-"""Attention between the rows of a sentence by fused kernels, on a GPU.
+"""Attention between the rows of a sentence by FlexAttention, which needs PyTorch's compiler.
 
-FlashAttention takes each sentence for itself, in tiles of 128 rows. FlexAttention, which needs
-PyTorch's compiler, takes tiles that hold several short sentences.
+Its tiles of 128 rows hold several short sentences.
 """
-
-import inspect
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from torch.nn.attention.varlen import varlen_attn
 
 from seq2seq.fast.rows import Side
 
 _BLOCK = 128
-# PyTorch 2.10 says so by a flag, later versions by the window of keys before and after a query.
-_CAUSAL: dict[str, Any] = (
-    {"is_causal": True}
-    if "is_causal" in inspect.signature(varlen_attn).parameters
-    else {"window_size": (-1, 0)}
-)
-
-
-class VarlenLayout:
-    """Rows attend within their sentence by FlashAttention, in float16 or bfloat16."""
-
-    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
-        self.starts = queries.starts.int(), keys.starts.int()
-        self.longest = queries.longest, keys.longest
-        self.options = _CAUSAL if causal else {}
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
-    ) -> Tensor:
-        """See `Layout.attend`; weights are not dropped out."""
-        q, k, v = (x.view(x.size(1), heads, -1) for x in (query, key, value))  # (N or M, H, K)
-        attended = varlen_attn(q, k, v, *self.starts, *self.longest, **self.options)
-        assert isinstance(attended, Tensor)  # (N, H, d_v)
-        return attended.flatten(1).unsqueeze(0)
 
 
 class FlexLayout:

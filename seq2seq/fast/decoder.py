@@ -16,16 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
+from seq2seq.fast import packed
 from seq2seq.fast.graphs import Buffers, Graphs
-from seq2seq.fast.packed import (
-    Pack,
-    PackedAttention,
-    PackedMatmul,
-    can_pack,
-    pack_linears,
-    packed_matmul,
-    plain_matmul,
-)
 from seq2seq.fast.rows import fused_attention
 from seq2seq.sizes import Positions
 from seq2seq.transformer import MultiHeadAttention, Transformer, attention
@@ -96,9 +88,9 @@ class FastIncrementalDecoder(IncrementalDecoder):
     layer_cache: type[LayerCache] = PositionsFirstCache
     attend = staticmethod(scaled_query_attention)
 
-    def __init__(self, model: Transformer, pack: Pack) -> None:
+    def __init__(self, model: Transformer, pack: packed.Pack) -> None:
         super().__init__(model)
-        self.projection = PackedMatmul(pack, (model.output_matrix, model.output_bias))
+        self.projection = packed.PackedMatmul(pack, (model.output_matrix, model.output_bias))
 
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
@@ -106,12 +98,12 @@ class FastIncrementalDecoder(IncrementalDecoder):
 
     def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
         """See `IncrementalDecoder.project_memory`."""
-        assert isinstance(module, PackedAttention)
+        assert isinstance(module, packed.PackedAttention)
         return module.project_memory(memory)
 
     def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
         """See `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, PackedAttention)
+        assert isinstance(module, packed.PackedAttention)
         assert isinstance(cache, PositionsFirstCache)
         n, h = x.size(0), module.num_heads
         projected = module.project_self(x)  # (N, 1, H * K)
@@ -258,7 +250,7 @@ class StaticDecoder(FastIncrementalDecoder):
     attend = staticmethod(fused_attention)
 
     def __init__(
-        self, model: Transformer, pack: Pack, buffers: Buffers, graphs: Graphs | None = None
+        self, model: Transformer, pack: packed.Pack, buffers: Buffers, graphs: Graphs | None = None
     ) -> None:
         super().__init__(model, pack)
         self.buffers, self.graphs = buffers, graphs
@@ -303,7 +295,6 @@ class TranslationKernels:
     packed: bool = True  # matrices in oneDNN's layout, on a CPU
     step: bool = True  # packed projections and cheap self-attention in a search step
     static: bool | None = None  # beam search in few shapes at fixed addresses; by default on a GPU
-    graphs: bool = True  # the steps of such a search as CUDA graphs, on a GPU
 
 
 def use_translation_kernels(
@@ -319,11 +310,11 @@ def use_translation_kernels(
     model's decoder is the plain one.
     """
     on_gpu = model.embedding.weight.is_cuda
-    pack: Pack = plain_matmul
-    if kernels.packed and not on_gpu and can_pack(dtype):
-        pack = packed_matmul
-    if kernels.step or buffers is not None or pack is not plain_matmul:
-        pack_linears(model, pack, fused_attention if on_gpu else attention)
+    pack: packed.Pack = packed.plain_matmul
+    if kernels.packed and not on_gpu and packed.can_pack(dtype):
+        pack = packed.packed_matmul
+    if kernels.step or buffers is not None or pack is not packed.plain_matmul:
+        packed.pack_linears(model, pack, fused_attention if on_gpu else attention)
     if buffers is not None:
         return StaticDecoder(model, pack, buffers, graphs)
     if kernels.step and not isinstance(model, ModernTransformer):

@@ -15,25 +15,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seq2seq import search
 from seq2seq.device import HostCopy
 from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import round_batch_size
-from seq2seq.search import (
-    NO_TOKEN,
-    Beams,
-    Hypothesis,
-    Rules,
-    SearchConfig,
-    SearchState,
-    force_tokens,
-    gather_beams,
-    output_log_probabilities,
-    rows_of,
-)
+from seq2seq.search import SearchConfig
 
 
-class FastBeams(Beams):
+class FastBeams(search.Beams):
     """`Beams` with candidates by blocks, and batches of few sizes."""
 
     def candidates(self, logits: Tensor, forced: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,10 +36,10 @@ class FastBeams(Beams):
         best, indices = [], []
         for first in range(0, sentences, chunk):
             chunk_rows = slice(first, first + chunk)
-            scores = output_log_probabilities(
+            scores = search.output_log_probabilities(
                 logits[chunk_rows], self.suppressed_ids
             )  # (b, beam, V)
-            force_tokens(scores, None if forced is None else forced[chunk_rows])
+            search.force_tokens(scores, None if forced is None else forced[chunk_rows])
             scores += self.live_scores[chunk_rows].unsqueeze(2)
             values, places = topk_by_blocks(scores.flatten(1), count)
             best.append(values)
@@ -87,7 +77,7 @@ def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor
     return values, candidates.gather(1, index)
 
 
-class StaticState(SearchState, Protocol):
+class StaticState(search.SearchState, Protocol):
     """The state of a step function, always in the same memory for the same shape."""
 
     @property
@@ -126,8 +116,8 @@ class StaticSearch:
         state: State,
         max_lengths: Tensor,
         config: SearchConfig,
-        **rules: Unpack[Rules],
-    ) -> list[list[Hypothesis]]:
+        **rules: Unpack[search.Rules],
+    ) -> list[list[search.Hypothesis]]:
         """See `beam_search`; step, its tensors and the ids must be the same in every call."""
         beams = _StaticBeams(max_lengths, config, rules, self.buffers)
         count, beam = len(max_lengths), config.beam_size
@@ -175,7 +165,7 @@ class _StaticBeams(FastBeams):
     """`Beams` in buffers, with a capacity of T tokens for each hypothesis."""
 
     def __init__(
-        self, max_lengths: Tensor, config: SearchConfig, rules: Rules, buffers: Buffers
+        self, max_lengths: Tensor, config: SearchConfig, rules: search.Rules, buffers: Buffers
     ) -> None:
         super().__init__(max_lengths, config, rules)
         self.buffers, self.longest = buffers, max(self.limits)
@@ -187,7 +177,7 @@ class _StaticBeams(FastBeams):
         self.newest = self.live_tokens.squeeze(2).expand(-1, beam)  # (B, beam)
         self.live_tokens = self.live_tokens[:, :, 1:].expand(-1, beam, -1)  # without start symbol
         self.finished_tokens = self.finished_tokens[:, :, :0]  # (B, beam, T), as live_tokens
-        self.forced = torch.full_like(max_lengths, NO_TOKEN)  # (B,)
+        self.forced = torch.full_like(max_lengths, search.NO_TOKEN)  # (B,)
         self.is_forced = False
         self.lengths = torch.zeros_like(max_lengths).unsqueeze(1)  # (B, 1), all equal
         self.done_flags = torch.zeros_like(max_lengths, dtype=torch.bool)  # (B,)
@@ -214,8 +204,8 @@ class _StaticBeams(FastBeams):
     def reserve(self, positions: int) -> None:
         """Extend the capacity."""
         more = (0, positions - self.capacity)
-        self.live_tokens = F.pad(self.live_tokens, more, value=NO_TOKEN)
-        self.finished_tokens = F.pad(self.finished_tokens, more, value=NO_TOKEN)
+        self.live_tokens = F.pad(self.live_tokens, more, value=search.NO_TOKEN)
+        self.finished_tokens = F.pad(self.finished_tokens, more, value=search.NO_TOKEN)
         self._store("live_tokens")
         self._store("finished_tokens")
 
@@ -238,27 +228,27 @@ class _StaticBeams(FastBeams):
         new = (scores / penalties).masked_fill(~ends | self.done_flags.unsqueeze(1), -math.inf)
         all_scores = torch.cat((self.finished_scores, new), dim=1)  # (B, beam + C)
         finished_scores, index = all_scores.topk(beam)  # (B, beam)
-        new_tokens = gather_beams(self.live_tokens, parents)  # (B, C, T)
+        new_tokens = search.gather_beams(self.live_tokens, parents)  # (B, C, T)
         all_tokens = torch.cat((self.finished_tokens, new_tokens), dim=1)  # (B, beam + C, T)
         self.finished_scores.copy_(finished_scores)
-        self.finished_tokens.copy_(gather_beams(all_tokens, index))
+        self.finished_tokens.copy_(search.gather_beams(all_tokens, index))
         # The best of the others are live.
         live_scores, index = scores.masked_fill(ends, -math.inf).topk(beam)  # (B, beam)
         parents, tokens = parents.gather(1, index), tokens.gather(1, index)  # (B, beam)
-        history = gather_beams(self.live_tokens, parents)  # (B, beam, T)
+        history = search.gather_beams(self.live_tokens, parents)  # (B, beam, T)
         newest = self.lengths.unsqueeze(2).expand(-1, beam, 1)  # (B, beam, 1), indices into T
         self.live_tokens.copy_(history.scatter(2, newest, tokens.unsqueeze(2)))
         self.live_scores.copy_(live_scores)
         self.newest.copy_(tokens)
         self.lengths += 1
         self.done_flags |= self.cannot_improve()
-        return rows_of(torch.arange(sentences, device=parents.device), parents, beam)
+        return search.rows_of(torch.arange(sentences, device=parents.device), parents, beam)
 
     def store_done(self, newly_done: list[int]) -> None:
         """See `Beams.store_done`."""
         tokens = self.finished_tokens
         missing = (0, self.longest - self.capacity)
-        self.finished_tokens = F.pad(tokens, missing, value=NO_TOKEN)
+        self.finished_tokens = F.pad(tokens, missing, value=search.NO_TOKEN)
         super().store_done(newly_done)
         self.finished_tokens = tokens
 

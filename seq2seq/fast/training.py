@@ -13,21 +13,8 @@ from torch.nn import functional as F
 
 from seq2seq.batches import Batching, Rows
 from seq2seq.device import Compute
-from seq2seq.fast import replace_modules
+from seq2seq.fast import replace_modules, rows
 from seq2seq.fast.graphs import Graphs
-from seq2seq.fast.rows import (
-    GridLayout,
-    Layout,
-    Packed,
-    PaddedAttention,
-    RowAttention,
-    RowBatch,
-    Shape,
-    fused_attention,
-    is_compiled_by_onednn,
-    pack,
-    row_states,
-)
 from seq2seq.loss import Loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -38,38 +25,6 @@ from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 # of bfloat16 on a GPU, for large matmuls.
 _CHUNK_ELEMENTS = 8 * 2**20
 _CHUNK_ELEMENTS_ON_GPU = 512 * 2**20
-
-
-def projected_loss(
-    states: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    *,
-    smoothing: float,
-    bias: Tensor | None = None,
-    chunk_elements: int | None = None,
-    chunk: "Chunk | None" = None,
-) -> tuple[Tensor, Tensor]:
-    """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
-
-    Chunks of rows go through projection, loss and gradient while they are in the processor's
-    cache. The matmuls run in the precision of autocast, the softmax and the sum of the weight's
-    gradient in float32.
-
-    Shapes: states (N, D), weight (V, D), targets (N,), bias (V,). Rows whose target is padding
-    don't count. Both are sums over the target tokens, in nats; gradients flow through the first
-    one alone. `chunk` is `loss_of_chunk`, or the same compiled.
-    """
-    if chunk_elements is None:
-        chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
-    chunks = -(-len(states) * weight.size(0) // chunk_elements)
-    chunk_rows = max(1, -(-len(states) // max(1, chunks)))  # all about equal
-    if torch.is_autocast_enabled(states.device.type):
-        states = states.to(torch.get_autocast_dtype(states.device.type))
-    loss: tuple[Tensor, Tensor] = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        states, weight, bias, targets, smoothing, chunk_rows, chunk or loss_of_chunk
-    )
-    return loss
 
 
 Chunk: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
@@ -100,6 +55,36 @@ def loss_of_chunk(
     return smoothed, -gold, gradient.to(logits.dtype)
 
 
+def projected_loss(
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    smoothing: float,
+    bias: Tensor | None = None,
+    chunk_elements: int | None = None,
+    chunk: Chunk = loss_of_chunk,
+) -> Loss:
+    """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
+
+    Chunks of rows go through projection, loss and gradient while they are in the processor's
+    cache. The matmuls run in the precision of autocast, the softmax and the sum of the weight's
+    gradient in float32.
+
+    Shapes: states (N, D), weight (V, D), targets (N,), bias (V,). Rows whose target is padding
+    don't count. Both are sums over the target tokens, in nats; gradients flow through the first
+    one alone. `chunk` is `loss_of_chunk`, or the same compiled.
+    """
+    if chunk_elements is None:
+        chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
+    chunks = -(-len(states) * weight.size(0) // chunk_elements)
+    chunk_rows = max(1, -(-len(states) // max(1, chunks)))  # all about equal
+    if torch.is_autocast_enabled(states.device.type):
+        states = states.to(torch.get_autocast_dtype(states.device.type))
+    arguments = (states, weight, bias, targets, smoothing, chunk_rows, chunk)
+    return Loss(*_ProjectedLoss.apply(*arguments))  # type: ignore[no-untyped-call]
+
+
 class _ProjectedLoss(Function):
     """Computes the gradient along with the loss: both need the logits of a chunk."""
 
@@ -123,33 +108,26 @@ class _ProjectedLoss(Function):
         low_bias = None if bias is None else bias.to(states.dtype)
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=exact)
         for first in range(0, len(states), chunk_rows):
-            rows = slice(first, first + chunk_rows)
-            logits = F.linear(states[rows], low, low_bias)  # (rows, V)
-            of_chunk, gold, gradient = chunk(logits, targets[rows], smoothing)
+            part = slice(first, first + chunk_rows)
+            logits = F.linear(states[part], low, low_bias)  # (rows, V)
+            of_chunk, gold, gradient = chunk(logits, targets[part], smoothing)
             smoothed, cross_entropy = smoothed + of_chunk, cross_entropy + gold
             # Padding has no gradient.
-            counts = (targets[rows] != PADDING_ID).to(states.dtype).unsqueeze(1)  # (rows, 1)
+            counts = (targets[part] != PADDING_ID).to(states.dtype).unsqueeze(1)  # (rows, 1)
             if bias_gradient is not None:
                 bias_gradient += (counts.t() @ gradient).squeeze(0)
-            states_gradient[rows] = gradient @ low * counts
-            weight_gradient += gradient.t() @ (states[rows] * counts)
-        ctx.save_for_backward(
-            states_gradient,
-            weight_gradient,
-            bias_gradient,  # type: ignore[arg-type]
-        )
+            states_gradient[part] = gradient @ low * counts
+            weight_gradient += gradient.t() @ (states[part] * counts)
+        gradients: Any = (states_gradient, weight_gradient, bias_gradient)
+        ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(cross_entropy)
         return smoothed, cross_entropy
 
     @staticmethod
     def backward(ctx: FunctionCtx, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, bias = ctx.saved_tensors  # type: ignore[attr-defined]
-        return (
-            states * scale,
-            weight * scale,
-            None if bias is None else bias * scale,
-            *(None, None, None, None),
-        )
+        bias = None if bias is None else bias * scale
+        return states * scale, weight * scale, bias, None, None, None, None
 
 
 def random_keep_mask(x: Tensor, rate: float) -> Tensor:
@@ -238,23 +216,21 @@ class FastForms(Forms):
     dropout: bool = True  # cheap masks
     residual: bool = True  # residual sums in autocast's precision
     compiled: bool = True  # layers and loss, where PyTorch has a compiler for the GPU
-    graphs: bool = True  # a step as two CUDA graphs
 
     def prepare(self, model: Transformer, batching: Batching, compute: Compute) -> None:
         """See `Forms.prepare`."""
         super().prepare(model, batching, compute)
         self.compiled = self.compiled and can_compile(compute.device)
-        self.layout = choose_layout(model, compute, compiled=self.compiled)
-        fused = self.layout is not GridLayout
-        self.joins = fused
+        self.layout = choose_layout(model, compiled=self.compiled)
+        self.joins = self.layout is not rows.GridLayout
         like = torch.empty(0, dtype=compute.dtype, device=compute.device)
-        self.one_shape = fused or is_compiled_by_onednn(like)
-        self.recordings = Graphs(compute.device) if fused and self.graphs else None
-        self.shape: Shape | None = None
+        self.one_shape = self.joins or rows.is_compiled_by_onednn(like)
+        self.recordings: Graphs | None = None
+        self.shape: rows.Shape | None = None
         self.all_numbers = torch.zeros(len(StepNumbers()), device=compute.device)
         self.numbers = StepNumbers(*self.all_numbers.unbind())
-        self.chunk = loss_of_chunk
         self._exchange_modules()
+        self.chunk: Chunk = loss_of_chunk
         if self.compiled:
             for layer in (*self.model.encoder.layers, *self.model.decoder.layers):
                 layer.compile(dynamic=False)
@@ -263,10 +239,10 @@ class FastForms(Forms):
     def _exchange_modules(self) -> None:
         """Put the fast forms into the twin; parameters and their names don't change."""
         model, on_gpu = self.model, self.compute.on_gpu
-        replace_modules(model, MultiHeadAttention, RowAttention)
-        replace_modules(model, ModernAttention, PaddedAttention)
+        replace_modules(model, MultiHeadAttention, rows.RowAttention)
+        replace_modules(model, ModernAttention, rows.PaddedAttention)
         if on_gpu and isinstance(model, ModernTransformer):
-            model.use_equation_1(fused_attention)
+            model.use_equation_1(rows.fused_attention)
         if self.dropout:
             kind = GpuDropout if on_gpu else CpuDropout
             replace_modules(model, nn.Dropout, lambda plain: kind(plain.p))
@@ -287,14 +263,13 @@ class FastForms(Forms):
         if not self.one_shape:
             return
         source, target = (-(-tokens // 64) * 64 for tokens in most_tokens)
-        self.shape = Shape((source, target), None, None)
+        self.shape = rows.Shape((source, target), None, None)
         if self.joins:
             # At most half as many pairs (see `cut`), then the sentences that fill up.
             fill = max(s // most + 1 for s, most in zip((source, target), longest, strict=True))
-            self.shape = Shape((source, target), min(most_tokens) // 2 + fill, longest)
-        if self.recordings is not None:
+            self.shape = rows.Shape((source, target), min(most_tokens) // 2 + fill, longest)
             self.recordings = Graphs(self.compute.device)
-        self.recorded: tuple[Tensor, RowBatch] | None = None
+        self.recorded: tuple[Tensor, rows.RowBatch] | None = None
 
     def begin_step(self, numbers: StepNumbers) -> StepNumbers:
         """See `Forms.begin_step`; on a GPU, the numbers lie where a graph finds them."""
@@ -306,23 +281,23 @@ class FastForms(Forms):
             super().begin_step(numbers)
         return self.numbers
 
-    def collate(self, pairs: Rows) -> Packed:
+    def collate(self, pairs: Rows) -> rows.Packed:
         """See `Forms.collate`."""
-        packed = pack(self.batching.corpus.tokens(pairs), self.shape)
+        packed = rows.pack(self.batching.corpus.tokens(pairs), self.shape)
         return packed.pin() if self.compute.on_gpu else packed
 
-    def loss(self, batch: RowBatch, smoothing: float) -> Loss:
+    def loss(self, batch: rows.RowBatch, smoothing: float) -> Loss:
         """See `Forms.loss`."""
-        states = row_states(self.model, batch, self.layout)
-        matrix, bias = self.model.output_matrix, self.model.output_bias
-        targets = batch.target_output
-        return Loss(
-            *projected_loss(
-                states, matrix, targets, smoothing=smoothing, bias=bias, chunk=self.chunk
-            )
+        return projected_loss(
+            rows.row_states(self.model, batch, self.layout),
+            self.model.output_matrix,
+            batch.target_output,
+            smoothing=smoothing,
+            bias=self.model.output_bias,
+            chunk=self.chunk,
         )
 
-    def run(self, key: str, function: Callable[..., None], *batch: Packed) -> None:
+    def run(self, key: str, function: Callable[..., None], *batch: rows.Packed) -> None:
         """See `Forms.run`."""
         if self.recordings is None:
             super().run(key, function, *batch)
@@ -334,7 +309,7 @@ class FastForms(Forms):
         else:
             self.recordings.run(key, partial(function, *inputs))
 
-    def _in_place(self, packed: Packed) -> RowBatch:
+    def _in_place(self, packed: rows.Packed) -> rows.RowBatch:
         """Copy a batch to where the graphs find it."""
         if self.recorded is None:
             ids = torch.zeros(len(packed.ids), dtype=torch.long, device=self.compute.device)
@@ -344,16 +319,13 @@ class FastForms(Forms):
         return batch
 
 
-def choose_layout(model: Transformer, compute: Compute, *, compiled: bool) -> type[Layout]:
-    """Choose how rows attend to each other: by a fused kernel, where one can do it."""
+def choose_layout(model: Transformer, *, compiled: bool) -> type[rows.Layout]:
+    """Choose how rows attend to each other: by a compiled kernel, where it can do it."""
     config = model.config
-    widths = {config.key_width, config.value_width}
-    if not compute.on_gpu or isinstance(model, ModernTransformer) or config.attention_dropout:
-        return GridLayout
-    from seq2seq.fast.attention import FlexLayout, VarlenLayout
+    is_modern = isinstance(model, ModernTransformer)
+    too_narrow = min(config.key_width, config.value_width) < 16
+    if not compiled or is_modern or too_narrow or config.attention_dropout:
+        return rows.GridLayout
+    from seq2seq.fast.attention import FlexLayout
 
-    if compiled and min(widths) >= 16:
-        return FlexLayout
-    if compute.dtype is torch.bfloat16 and len(widths) == 1 and not max(widths) % 8:
-        return VarlenLayout
-    return GridLayout
+    return FlexLayout

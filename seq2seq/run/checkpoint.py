@@ -16,34 +16,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from seq2seq import files, model_folder
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
-from seq2seq.files import (
-    MANIFEST,
-    MAX_BYTES,
-    add_file,
-    check_listed_file,
-    errors_as_user_errors,
-    is_temporary,
-    parse_json,
-    read_listed_file,
-    read_manifest,
-    remove_folder,
-    remove_leftovers,
-    write_folder,
-)
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import (
-    MODEL_FILES,
-    TrainedModel,
-    check_weights,
-    max_bytes,
-    model_files,
-    read_description,
-    read_listed_tensors,
-    read_weights,
-    save_tensors,
-)
+from seq2seq.model_folder import TrainedModel
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder, checkpoints
 from seq2seq.settings import Kind, Setting, settings_of
@@ -58,7 +35,7 @@ _OPTIMIZER, _PROGRESS = "optimizer.safetensors", "progress.json"
 _VALIDATED = "validated.json"
 _MEAN = "mean.safetensors"
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-_KNOWN_FILES = {*MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _MEAN}
+_KNOWN_FILES = {*model_folder.MODEL_FILES, *PAIR_FILES, _OPTIMIZER, _PROGRESS, _VALIDATED, _MEAN}
 
 
 def save_checkpoint(
@@ -77,40 +54,40 @@ def save_checkpoint(
         for index, state in optimizer.state_dict()["state"].items()
         for moment, value in state.items()
     }
-    files = model_files(trained)
-    files[_OPTIMIZER] = partial(save_tensors, moments)
-    files[_PROGRESS] = json.dumps(progress, indent=2).encode()
+    contents = model_folder.model_files(trained)
+    contents[_OPTIMIZER] = partial(model_folder.save_tensors, moments)
+    contents[_PROGRESS] = json.dumps(progress, indent=2).encode()
     if mean is not None:
-        files[_MEAN] = partial(save_tensors, mean)
-    write_folder(folder, files)
+        contents[_MEAN] = partial(model_folder.save_tensors, mean)
+    files.write_folder(folder, contents)
     return folder
 
 
 def save_validation(folder: Path, progress: Mapping[str, Any]) -> None:
     """Add the progress after the validation to a checkpoint, whose other files stay as they are."""
-    add_file(folder, _VALIDATED, json.dumps(progress, indent=2).encode())
+    files.add_file(folder, _VALIDATED, json.dumps(progress, indent=2).encode())
 
 
 def progress_file(folder: Path) -> Path:
     """The file of a checkpoint that holds the run's progress: after the validation, if any."""
-    listed = set(read_manifest(folder))
+    listed = set(files.read_manifest(folder))
     # A corrupt name must not pass for a checkpoint that is not validated yet.
     if unknown := listed - _KNOWN_FILES:
-        raise UserError(f"{folder / MANIFEST}: corrupt, it lists {min(unknown)[:100]!r}")
+        raise UserError(f"{folder / files.MANIFEST}: corrupt, it lists {min(unknown)[:100]!r}")
     return folder / (_VALIDATED if _VALIDATED in listed else _PROGRESS)
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
     """Read the progress that was saved in a checkpoint, from `progress_file`."""
     path = progress_file(folder)
-    content = read_listed_file(folder, path.name, MAX_BYTES)
-    return parse_json(path, content, dict[str, Any])
+    content = files.read_listed_file(folder, path.name, files.MAX_BYTES)
+    return files.parse_json(path, content, dict[str, Any])
 
 
 def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -> None:
     """Load a checkpoint's weights and moments."""
-    weights = read_weights(folder, model)
-    moments = read_listed_tensors(folder, _OPTIMIZER, _expected_moments(model), "moments")
+    weights, expected = model_folder.read_weights(folder, model), _expected_moments(model)
+    moments = model_folder.read_listed_tensors(folder, _OPTIMIZER, expected, "moments")
     model.load_state_dict(weights)
     state = optimizer.state_dict()
     state["state"] = {
@@ -123,9 +100,9 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
 def read_mean(folder: Path, model: Transformer) -> dict[str, Tensor]:
     """Read the running mean of a checkpoint; the weights themselves if it has none."""
     weights: dict[str, Tensor] = dict(model.named_parameters())
-    if _MEAN not in read_manifest(folder):
+    if _MEAN not in files.read_manifest(folder):
         return weights
-    return read_listed_tensors(folder, _MEAN, weights, "mean")
+    return model_folder.read_listed_tensors(folder, _MEAN, weights, "mean")
 
 
 def _expected_moments(model: Transformer) -> dict[str, Tensor]:
@@ -142,15 +119,16 @@ def newest_good(run: Path, log: Callable[[str], None]) -> Path | None:
     """Find the newest checkpoint whose files can all be read, intact; log newer ones."""
     for parent in (run, RunFolder(run).checkpoints, *checkpoints(run)):
         with suppress(PermissionError):  # found again below, where it is read
-            remove_leftovers(parent)
+            files.remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
-            model = read_description(folder).model
-            check_weights(folder, model)
-            check_listed_file(folder, _OPTIMIZER, max_bytes(_expected_moments(model)))
+            model = model_folder.read_description(folder).model
+            model_folder.check_weights(folder, model)
+            moments_bytes = model_folder.max_bytes(_expected_moments(model))
+            files.check_listed_file(folder, _OPTIMIZER, moments_bytes)
             read_mean(folder, model)
             for name in {_PROGRESS, progress_file(folder).name}:
-                check_listed_file(folder, name, MAX_BYTES)
+                files.check_listed_file(folder, name, files.MAX_BYTES)
         except UserError as error:
             log(f"{error}; going back to the checkpoint before")
         else:
@@ -183,7 +161,7 @@ def remove_old(run: Path, keep: int) -> None:
     kept = [*validated, newest][-keep:]
     for folder in earlier:
         if folder not in kept:
-            remove_folder(folder)
+            files.remove_folder(folder)
 
 
 logger = logging.getLogger("seq2seq")
@@ -224,9 +202,9 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
     path = RunFolder(folder).lock
     lock = FileLock(path)
     try:
-        with errors_as_user_errors(folder):
+        with files.errors_as_user_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with errors_as_user_errors(path):
+        with files.errors_as_user_errors(path):
             try:
                 lock.acquire(blocking=False)
             except Timeout:
@@ -251,21 +229,19 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
 def _check_work(folder: Path, resume: bool | str) -> bool:
     """Return whether to resume the run of a folder; refuse to overwrite its work."""
     is_begun = bool(checkpoints(folder))
-    if resume is True and not is_begun:
-        raise UserError(
-            f"{folder}: no checkpoint to resume from; with resume=auto, a new run starts"
-        )
     if resume and is_begun:
         return True
-    if not (path := _in_the_way(folder)):
-        return False
-    if is_begun:
-        raise UserError(
-            f"{folder}: already exists; choose another run_dir, or add resume=true to continue"
-        )
-    raise UserError(
-        f"{path}: in the way of a new run; choose another run_dir, or move it elsewhere"
-    )
+    if resume is True:
+        reason = "no checkpoint to resume from; with resume=auto, a new run starts"
+        raise UserError(f"{folder}: {reason}")
+    path = _in_the_way(folder)
+    if path and is_begun:
+        reason = "already exists; choose another run_dir, or add resume=true to continue"
+        raise UserError(f"{folder}: {reason}")
+    if path:
+        reason = "in the way of a new run; choose another run_dir, or move it elsewhere"
+        raise UserError(f"{path}: {reason}")
+    return False
 
 
 def _check_links(folder: Path) -> None:
@@ -293,7 +269,7 @@ def _in_the_way(folder: Path) -> Path | None:
     if not any(run.checkpoints.glob("[!.]*")):
         left_over.add(run.checkpoints)
     unknown = (path for path in paths if path not in left_over)
-    return next((path for path in unknown if not is_temporary(path)), None)
+    return next((path for path in unknown if not files.is_temporary(path)), None)
 
 
 # With which settings it may be resumed.
@@ -334,7 +310,7 @@ class RunState:
         if (number := content.pop("format", None)) != FORMAT:
             written = repr(number)[:100]
             raise UserError(f"{path}: written in format {written}, this version reads {FORMAT}")
-        before: RunState = parse_json(path, json.dumps(content).encode(), RunState)
+        before: RunState = files.parse_json(path, json.dumps(content).encode(), RunState)
         for ours, theirs in ((self.fixed, before.fixed), (self.changeable, before.changeable)):
             for name in ours.keys() & defaults.keys():
                 theirs.setdefault(name, defaults[name])

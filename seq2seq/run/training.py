@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
+from seq2seq import model_folder
 from seq2seq.batches import Rows, cut
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoding import SampledCorpus
@@ -19,42 +20,11 @@ from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
+from seq2seq.machine import resources
 from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
-from seq2seq.machine.resources import (
-    choose_device,
-    choose_precision,
-    make_deterministic,
-    processor_name,
-    too_old,
-)
-from seq2seq.model_folder import (
-    WEIGHTS_FILE,
-    TrainedModel,
-    average,
-    check_weights,
-    holds_model,
-    load_model,
-    move_user_files_aside,
-    new_transformer,
-    read_description,
-    save_model,
-    translate_command,
-)
-from seq2seq.run.checkpoint import (
-    RunState,
-    default_settings,
-    lock_run_folder,
-    newest_good,
-    progress_file,
-    read_mean,
-    read_progress,
-    remove_old,
-    rename_newer,
-    restore_checkpoint,
-    save_checkpoint,
-    save_validation,
-    settings_of_run,
-)
+from seq2seq.model_folder import TrainedModel
+from seq2seq.run import checkpoint
+from seq2seq.run.checkpoint import RunState
 from seq2seq.run.config import (
     Config,
     check_budget,
@@ -87,12 +57,15 @@ class Guests:
     recorder: RunRecorder = field(default_factory=RunRecorder)
 
 
+ALONE = Guests()
+
+
 def run_training(
     config: Config,
     folder: Path,
     yaml: str,
     world: Processes,
-    guests: Guests | None = None,
+    guests: Guests = ALONE,
     *,
     resume_hint: str | None = None,
 ) -> float:
@@ -109,7 +82,7 @@ def run_training(
     wait = resume_hint is not None
     with (
         exit_on_signals() as received,
-        lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
+        checkpoint.lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
     ):
         # Prepare: a failure leaves no folder behind.
         run = TrainingRun(config, folder, world, guests)
@@ -117,7 +90,8 @@ def run_training(
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
-            run.write_missing_outputs()
+            if world.is_main:
+                run.write_missing_outputs()
             return run.best_figure()
         seconds = fit_memory(run.trainer)
         if before is not None:
@@ -149,27 +123,20 @@ class TrainingRun:
     """A run with its data, its model and its folder, in one of the processes."""
 
     def __init__(
-        self, config: Config, folder: Path, world: Processes, guests: Guests | None = None
+        self, config: Config, folder: Path, world: Processes, guests: Guests = ALONE
     ) -> None:
-        guests = guests or Guests()
         bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
         self.config = config
         self.folder = folder
         self.files = RunFolder(folder)
         self.world = world
-        device = world.own_device(choose_device(config.device, processes=world.size))
-        dtype = world.on_main(lambda: choose_precision(config.precision, device))
+        device = world.own_device(resources.choose_device(config.device, processes=world.size))
+        dtype = world.on_main(lambda: resources.choose_precision(config.precision, device))
         self.compute = Compute(device, dtype)
         self.initial = None if config.init_from is None else load_initial_model(config, folder)
         self.data = prepare_data(config, world, self.initial)
-        self.trainer = make_trainer(
-            config,
-            self.data,
-            self.initial,
-            compute=self.compute,
-            world=world,
-            forms=guests.make_forms(device),
-        )
+        forms = guests.make_forms(device)
+        self.trainer = make_trainer(config, self.data, self.initial, self.compute, world, forms)
         self.make_translator = guests.make_translator
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
@@ -184,26 +151,27 @@ class TrainingRun:
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""
-        settings = settings_of_run(self.config, self.data, self.trainer)
+        settings = checkpoint.settings_of_run(self.config, self.data, self.trainer)
         return RunState(self.trainer.progress, *settings)
 
     def restore(self) -> RunState:
         """Restore the newest good checkpoint, and return its state."""
-        self.newest = self.world.on_main(lambda: newest_good(self.folder, logger.warning))
-        if self.newest is None:
-            raise UserError(f"{self.folder}: no good checkpoint to resume from")
-        before = self.state().restored(
-            progress_file(self.newest), read_progress(self.newest), default_settings()
-        )
+        folder, world = self.folder, self.world
+        newest = world.on_main(lambda: checkpoint.newest_good(folder, logger.warning))
+        if newest is None:
+            raise UserError(f"{folder}: no good checkpoint to resume from")
+        self.newest, saved = newest, checkpoint.read_progress(newest)
+        path, defaults = checkpoint.progress_file(newest), checkpoint.default_settings()
+        before = self.state().restored(path, saved, defaults)
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
-        restore_checkpoint(self.newest, trainer.model, trainer.optimizer)
+        checkpoint.restore_checkpoint(newest, trainer.model, trainer.optimizer)
         if running_mean is not None:
-            running_mean.model.load_state_dict(read_mean(self.newest, trainer.model))
+            running_mean.model.load_state_dict(checkpoint.read_mean(newest, trainer.model))
         trainer.progress = before.progress
         # A signal ended the run here, and now a lower limit does.
         if trainer.limit_reached() and not before.progress.ended:
             before.progress.validation_pending = True
-        logger.info(f"continuing from {self.newest}, epoch {before.progress.epoch + 1}")
+        logger.info(f"continuing from {newest}, epoch {before.progress.epoch + 1}")
         return before
 
     def warn_of_changes(self, before: RunState) -> None:
@@ -218,7 +186,7 @@ class TrainingRun:
         self.recorder.record_data(self.data)
         self.recorder.start_log()
         if self.newest is not None:
-            rename_newer(self.folder, self.newest, logger.warning)
+            checkpoint.rename_newer(self.folder, self.newest, logger.warning)
 
     def fit(self) -> None:
         """Train, with everything recorded in the folder."""
@@ -235,7 +203,7 @@ class TrainingRun:
                 save_validation=self.save_validation,
             )
         except DivergenceError as error:
-            newest = newest_good(self.folder, logger.warning) if is_main else None
+            newest = checkpoint.newest_good(self.folder, logger.warning) if is_main else None
             hint = f"continue from {newest} with resume=true" if newest else "no checkpoint yet"
             raise UserError(f"{error}; {hint}") from error
         finally:
@@ -262,19 +230,16 @@ class TrainingRun:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         self.files.finished.unlink(missing_ok=True)
-        self.newest = save_checkpoint(
-            self.folder,
-            trainer.progress.step,
-            self._trained(trainer.model),
-            trainer.optimizer,
-            self.state().to_json(),
-            None if running_mean is None else running_mean.weights,
+        trained, state = self._trained(trainer.model), self.state().to_json()
+        step, mean = trainer.progress.step, None if running_mean is None else running_mean.weights
+        self.newest = checkpoint.save_checkpoint(
+            self.folder, step, trained, trainer.optimizer, state, mean
         )
         self._remove_averaged()
         # Where a signal stops a run is kept in addition, so that the mean of the last checkpoints
         # is that of an uninterrupted run.
         stopped = not trainer.progress.validation_pending
-        remove_old(self.folder, self.config.training.keep_checkpoints + stopped)
+        checkpoint.remove_old(self.folder, self.config.training.keep_checkpoints + stopped)
 
     def save_validation(self, is_best: bool) -> None:
         """Write the model if it is the best, and only then the progress that says so."""
@@ -282,10 +247,10 @@ class TrainingRun:
         best = self.files.best
         if is_best:
             # A folder that never held a model is the user's: save_model refuses to replace it.
-            if holds_model(best):
-                move_user_files_aside(best, logger.warning)
-            save_model(best, self._trained(self.candidate()))
-        save_validation(self.newest, self.state().to_json())
+            if model_folder.holds_model(best):
+                model_folder.move_user_files_aside(best, logger.warning)
+            model_folder.save_model(best, self._trained(self.candidate()))
+        checkpoint.save_validation(self.newest, self.state().to_json())
 
     def finish(self) -> None:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
@@ -294,21 +259,16 @@ class TrainingRun:
         known_at_the_start = unfinished_dropout(training, training.max_steps)
         if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
             logger.warning(short)
-        mean, means = best_mean(
-            [] if self.cut_off else checkpoints(self.folder),
-            training,
-            lambda model: self.summarize(
-                [self.validate_share(model.to(self.compute.device), Processes())]
-            ),
-        )
-        finished = {"step": progress.step, "ended": progress.ended, "machine": processor_name()}
-        finished["means"] = means
+        folders = [] if self.cut_off else checkpoints(self.folder)
+        mean, means = best_mean(folders, training, self._validate_alone)
+        finished = {"step": progress.step, "ended": progress.ended}
+        finished |= {"machine": resources.processor_name(), "means": means}
         if mean is not None:
             self._remove_averaged()
             # While a model still learns fast, its mean with earlier ones is worse.
             rank, number, trained = mean
             if progress.is_better(rank):
-                save_model(averaged, trained)
+                model_folder.save_model(averaged, trained)
                 finished["averaged"] = number
                 logger.info(f"kept the mean of {number} as {averaged}")
             else:
@@ -316,10 +276,11 @@ class TrainingRun:
         write_file(self.files.finished, json.dumps(finished).encode())
         self.report()
 
+    def _validate_alone(self, model: Transformer) -> dict[str, float]:
+        return self.summarize([self.validate_share(model.to(self.compute.device), Processes())])
+
     def write_missing_outputs(self) -> None:
         """Average and report if a signal has prevented it at the end of training."""
-        if not self.world.is_main:
-            return
         finished = self.files.read_finished()
         if finished and self.recorder.is_reported():
             logger.info(
@@ -340,11 +301,11 @@ class TrainingRun:
         else:
             self.recorder.report(str(self.compute.device))
         languages = self._trained(self.trainer.model).target_languages
-        logger.info(f"next: {translate_command(str(self.folder), languages)}")
+        logger.info(f"next: {model_folder.translate_command(str(self.folder), languages)}")
 
     def _remove_averaged(self) -> None:
         """Remove the mean of an earlier end of this run, but no file of the user's."""
-        move_user_files_aside(self.files.averaged, logger.warning)
+        model_folder.move_user_files_aside(self.files.averaged, logger.warning)
         remove_folder(self.files.averaged)
 
     def _trained(self, model: Transformer) -> TrainedModel:
@@ -384,11 +345,12 @@ def make_trainer(
     forms: Forms,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
-    make_deterministic(config.deterministic)
+    resources.make_deterministic(config.deterministic)
     torch.manual_seed(config.seed)
     tokenizer = data.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-    model = new_transformer(config.model, *sizes, config.training.init_std).to(compute.device)
+    model = model_folder.new_transformer(config.model, *sizes, config.training.init_std)
+    model = model.to(compute.device)
     if initial is not None:
         model.load_state_dict(initial.model.state_dict())
     train = data.train
@@ -484,12 +446,10 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
         f" device {trainer.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
-    if older := too_old(trainer.compute.device):
-        logger.warning(older)
-    if risk := risky_start(trainer.model.config, training):
-        logger.warning(risk)
-    if unfinished := unfinished_dropout(training, training.max_steps):
-        logger.warning(unfinished)
+    older, risk = resources.too_old(trainer.compute.device), risky_start(config.model, training)
+    for warning in (older, risk, unfinished_dropout(training, training.max_steps)):
+        if warning:
+            logger.warning(warning)
     for valid in data.valid_sets.values():
         name = suited_tokenizer([pair.target for pair in valid.pairs])
         if config.bleu_tokenizer is None and name:
@@ -522,18 +482,18 @@ def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str
     if config.resume and checkpoints(run):
         sha256 = read_config(run).init_sha256
     else:
-        sha256 = read_manifest(_initial_folder(config)).get(WEIGHTS_FILE)
+        sha256 = read_manifest(_initial_folder(config)).get(model_folder.WEIGHTS_FILE)
     if config.init_sha256 not in (None, sha256):
         raise UserError(
-            f"init_from={config.init_from}: the sha256 of its {WEIGHTS_FILE} is {sha256}, not"
-            f" init_sha256={config.init_sha256}: give the model with that sum"
+            f"init_from={config.init_from}: the sha256 of its {model_folder.WEIGHTS_FILE} is"
+            f" {sha256}, not init_sha256={config.init_sha256}: give the model with that sum"
         )
-    return _read(config, run, read_description), sha256
+    return _read(config, run, model_folder.read_description), sha256
 
 
 def load_initial_model(config: Config, run: Path) -> TrainedModel:
     """Load the model of `init_from`; of a run that is resumed, its newest checkpoint."""
-    initial = _read(config, run, load_model)
+    initial = _read(config, run, model_folder.load_model)
     sizes = dict(settings_of(initial.model.config, Kind.fixed))
     for name, value in settings_of(config.model, Kind.fixed):
         if value != sizes[name]:
@@ -581,7 +541,7 @@ def best_mean(
     for number in dict.fromkeys(min(number, len(folders)) for number in numbers):
         if number < 2:
             continue
-        trained = average(folders[-number:])
+        trained = model_folder.average(folders[-number:])
         metrics = validate(trained.model)
         logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
         rank = training.rank(metrics)
@@ -593,7 +553,7 @@ def best_mean(
 
 def _is_whole(folder: Path) -> bool:
     try:
-        check_weights(folder, read_description(folder).model)
+        model_folder.check_weights(folder, model_folder.read_description(folder).model)
     except UserError as error:
         logger.warning(f"{error}; this checkpoint is not averaged")
         return False

@@ -125,7 +125,8 @@ def summarize(
     Returns the metrics by the names under which they are recorded, and whether time was over before
     all was translated, so that BLEU and chrF count as 0.
     """
-    metrics_of_sets, cut_off = {}, False
+    metrics: dict[str, float] = {}
+    prefixes, cut_off = [], False
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     for i, (name, valid) in enumerate(data.valid_sets.items()):
         # Without label smoothing, per target token; against the untouched references.
@@ -136,22 +137,16 @@ def summarize(
         else:
             for rank, share in enumerate(shares):
                 outputs[rank :: len(shares)] = share[i].outputs or []
-        metrics = {
-            "loss": loss,
-            "perplexity": math.exp(min(loss, 700.0)),
-            "bleu": bleu(outputs, [references], scoring).value,
-        }
+        prefix = "valid" if name == "valid" else f"valid/{name}"
+        prefixes.append(prefix)
+        metrics[f"{prefix}/loss"] = loss
+        metrics[f"{prefix}/perplexity"] = math.exp(min(loss, 700.0))
+        metrics[f"{prefix}/bleu"] = bleu(outputs, [references], scoring).value
         if config.training.select_by == "chrf":
-            metrics["chrf"] = CHRF().corpus_score(outputs, [references]).score
-        metrics_of_sets["valid" if name == "valid" else f"valid/{name}"] = metrics
-    if len(metrics_of_sets) > 1:
-        metrics_of_sets["valid/mean"] = {
-            key: sum(metrics[key] for metrics in metrics_of_sets.values()) / len(metrics_of_sets)
-            for key in metrics_of_sets["valid"]
-            if key != "perplexity"
-        }
-    return {
-        f"{name}/{key}": value
-        for name, metrics in metrics_of_sets.items()
-        for key, value in metrics.items()
-    }, cut_off
+            metrics[f"{prefix}/chrf"] = CHRF().corpus_score(outputs, [references]).score
+    if len(prefixes) > 1:
+        for key in ("loss", "bleu", "chrf"):
+            if f"valid/{key}" in metrics:
+                values = [metrics[f"{prefix}/{key}"] for prefix in prefixes]
+                metrics[f"valid/mean/{key}"] = sum(values) / len(values)
+    return metrics, cut_off

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_iter, tree_map
 
@@ -336,30 +337,13 @@ class _Attention(torch.autograd.Function):
         return *made, None, None
 
 
-def varlen_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_starts: Tensor,
-    key_starts: Tensor,
-    longest_query: int,
-    longest_key: int,
-    window_size: tuple[int, int] = (-1, -1),
-) -> Tensor:
-    """`varlen_attn` in operations that a graph records, with its kernel's rules."""
-    assert {query_starts.dtype, key_starts.dtype} == {torch.int32}
-    assert {x.dtype for x in (query, key, value)} == {torch.bfloat16}
-    rows, keys = (torch.arange(len(x), device="cuda") for x in (query, key))
-    sentences = [
-        torch.searchsorted(starts[1:], x.int(), right=True)
-        for starts, x in ((query_starts, rows), (key_starts, keys))
-    ]
-    allowed = sentences[0][:, None] == sentences[1]
-    if window_size == (-1, 0):
-        allowed = allowed & (rows[:, None] >= keys)
-    q, k, v = (x.float().transpose(0, 1) for x in (query, key, value))  # (H, N or M, K)
-    scores = (q @ k.transpose(1, 2) * q.size(2) ** -0.5).masked_fill(~allowed, -1e9)
-    return (scores.softmax(-1) @ v).transpose(0, 1).to(query.dtype)
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, block_mask: BlockMask) -> Tensor:
+    """`flex_attention` in operations that a graph records."""
+    rows, keys = (torch.arange(x.size(2), device="cuda") for x in (query, key))
+    first = torch.zeros((), dtype=torch.long, device="cuda")
+    allowed = block_mask.mask_mod(first, first, rows[:, None], keys)
+    scores = query.float() @ key.float().transpose(2, 3) * query.size(3) ** -0.5  # (1, H, N, M)
+    return (scores.masked_fill(~allowed, -1e9).softmax(-1) @ value.float()).to(query.dtype)
 
 
 class Event:

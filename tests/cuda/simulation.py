@@ -15,16 +15,17 @@ from torch.library import Library
 from torch.utils import _foreach_utils
 
 import seq2seq.fast.attention
+import seq2seq.fast.training
 from tests.cuda.accelerator import lent
 from tests.cuda.device import (
     CudaTensor,
     Event,
     Factories,
     attention,
+    flex_attention,
     memory,
     of_inside,
     pin,
-    varlen_attention,
 )
 from tests.cuda.graph import CUDAGraph, recording
 
@@ -54,8 +55,12 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.Tensor, "pin_memory", pin),
     (_foreach_utils, "_foreach_supported_types", [torch.Tensor, nn.Parameter, CudaTensor]),
     (safetensors.torch, "storage_ptr", of_inside(safetensors.torch.storage_ptr)),
-    (seq2seq.fast.attention, "varlen_attn", varlen_attention),
     (safetensors.torch, "storage_size", of_inside(safetensors.torch.storage_size)),
+    # PyTorch's compiler, whose programs do what they are made from.
+    (seq2seq.fast.training, "can_compile", lambda device: device.type == "cuda"),
+    (seq2seq.fast.attention, "flex_attention", flex_attention),
+    (nn.Module, "compile", lambda *_, **__: None),
+    (torch, "compile", lambda function, **_: function),
 )
 
 

@@ -18,7 +18,7 @@ from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
-from seq2seq.update import DivergenceError, Forms, StepNumbers, TrainingConfig
+from seq2seq.update import DivergenceError, StepNumbers, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN
@@ -38,22 +38,26 @@ def make_trainer(
     corpus: EncodedCorpus,
     device: torch.device,
     dtype: torch.dtype = torch.bfloat16,
-    forms: Forms | None = None,
     **choices: Any,
 ) -> Trainer:
     tokens = {"source_tokens": 96, "target_tokens": 96, "micro_batch_tokens": 48}
     config = TrainingConfig(**tokens, warmup_steps=10, dropout_warmup_steps=3)
     sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "dropout": 0.0}
+    sizes |= {"d_k": 16, "d_v": 16}
     torch.manual_seed(1)
     model = new_transformer(TransformerConfig(**(sizes | choices)), V).to(device)
-    compute, forms = Compute(device, dtype), forms or FastForms()
-    batching = config.batching(corpus, seed=1)
-    return Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
+    compute, batching = Compute(device, dtype), config.batching(corpus, seed=1)
+    return Trainer(model, batching, config, compute=compute, seed=1, forms=FastForms())
 
 
 def steps_of(trainer: Trainer, count: int) -> list[list[Rows]]:
     epoch = trainer.batching.epoch(0)
     return [epoch[i : i + 2] for i in range(0, 2 * count, 2)]
+
+
+def without_graphs(trainer: Trainer) -> Trainer:
+    trainer.forms.recordings.works = False
+    return trainer
 
 
 def weights_of(trainer: Trainer) -> list[Tensor]:
@@ -68,7 +72,7 @@ def weights_of(trainer: Trainer) -> list[Tensor]:
         ({"d_k": 3, "d_v": 5}, torch.bfloat16),
         (ALL_MODERN, torch.float32),
     ],
-    ids=["rows", "float32", "odd widths", "modern"],
+    ids=["rows", "float32", "narrow heads", "modern"],
 )
 def test_updates_are_those_of_the_cpu_and_never_wait(
     corpus: EncodedCorpus, journal: Journal, choices: dict[str, Any], dtype: torch.dtype
@@ -94,12 +98,11 @@ def test_graphs_do_what_single_kernels_do(
 ) -> None:
     """With dropout, whose rate rises, to the bit; a step then starts two graphs, or some more."""
     rates = {"dropout": 0.3, "relu_dropout": 0.1}
-    single, graphs = (
-        make_trainer(corpus, CUDA, forms=FastForms(graphs=use), **rates) for use in (False, True)
-    )
+    single, graphs = (make_trainer(corpus, CUDA, **rates) for _ in range(2))
     for trainer in (single, graphs):
         if most is not None:
             trainer.updater.lower(most, most)
+    without_graphs(single)
     before = recorder.replays
     steps = steps_of(single, 8)
     counts = []
@@ -136,11 +139,8 @@ def test_products_are_in_bf16_and_every_dropout_works(
 def test_recording_that_fails_leaves_a_training_without_graphs(
     corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, warned: list[str]
 ) -> None:
-    single, failing = (
-        make_trainer(corpus, CUDA, forms=FastForms(graphs=use), dropout=0.3)
-        for use in (False, True)
-    )
-
+    single, failing = (make_trainer(corpus, CUDA, dropout=0.3) for _ in range(2))
+    without_graphs(single)
     error = RuntimeError("CUDA error: operation not permitted\nCompile with ...")
     monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=error))
     for step in steps_of(single, 4):

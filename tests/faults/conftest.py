@@ -3,10 +3,13 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import pytest
+
+Trial = Callable[[str], AbstractContextManager[None]]
+Trials = Callable[[int, int], int]
 
 
 @dataclass
@@ -37,13 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def trial(request: pytest.FixtureRequest) -> Callable[[str], object]:
+def trial(request: pytest.FixtureRequest) -> Trial:
     """`with trial("a flipped bit"): ...`: one line of the table counts these."""
     return request.config.stash[_tally].trial
 
 
 @pytest.fixture
-def trials(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+def trials(request: pytest.FixtureRequest) -> Trials:
     """`trials(few, all)`: how often to try in a run of the tests, and in `faults.sh --full`."""
     full = request.config.getoption("--full-faults")
     return lambda few, all_of_them: all_of_them if full else few

@@ -1,6 +1,5 @@
 """Each key of the schema mistyped, each value of a wrong type: refused before any work."""
 
-from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
 from types import UnionType
@@ -11,6 +10,7 @@ import pytest
 from seq2seq.cli import hydra
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.errors import UsageError
+from tests.faults.conftest import Trial, Trials
 
 # Every key with a value of its own.
 KEYS = {
@@ -54,9 +54,7 @@ def test_the_walk_finds_every_key() -> None:
     assert any(isinstance(kind, type) and issubclass(kind, Enum) for kind in kinds)
 
 
-def test_each_mistyped_key_is_refused_with_the_nearest_name(
-    trial: Callable, trials: Callable[[int, int], int]
-) -> None:
+def test_each_mistyped_key_is_refused_with_the_nearest_name(trial: Trial, trials: Trials) -> None:
     for key in list(KEYS)[:: trials(5, 1)]:
         for word in mistypings(key)[: trials(1, 3)]:
             with trial("a mistyped key"):
@@ -65,9 +63,7 @@ def test_each_mistyped_key_is_refused_with_the_nearest_name(
                 assert str(error.value).startswith(f"no such key: {word}; did you mean {key}?")
 
 
-def test_each_value_of_a_wrong_type_is_refused(
-    trial: Callable, trials: Callable[[int, int], int]
-) -> None:
+def test_each_value_of_a_wrong_type_is_refused(trial: Trial, trials: Trials) -> None:
     for key, kind in list(NOT_TEXT.items())[:: trials(5, 1)]:
         with trial("a value of a wrong type"):
             with pytest.raises(UsageError, match=key.replace(".", r"\.")) as error:

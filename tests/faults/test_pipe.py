@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from seq2seq.tokenizer import Tokenizer
+from tests.faults.conftest import Trial, Trials
 from tests.models import save_untrained
 
 
@@ -22,9 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
 
 
 def test_a_closed_pipe_ends_every_command_quietly(
-    folder: Path,
-    trial: Callable[[str], AbstractContextManager[None]],
-    trials: Callable[[int, int], int],
+    folder: Path, trial: Trial, trials: Trials
 ) -> None:
     commands = [
         ["translate", "--model", folder / "model", "-i", folder / "text", "--beam", "1"],

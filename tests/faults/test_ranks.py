@@ -7,16 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from tests.faults.conftest import Trial, Trials
 from tests.toy import data_words, two_files
-
-Trial = Callable[[str], AbstractContextManager[None]]
-Trials = Callable[[int, int], int]
 
 
 def start(corpus: Path, run_dir: Path) -> subprocess.Popen[str]:

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from seq2seq.model_folder import MODEL_FILES, load_model
 from seq2seq.run import records
 from seq2seq.run.checkpoint import newest_good, progress_file
 from seq2seq.run.folder import checkpoints, find_model
+from tests.faults.conftest import Trial, Trials
 from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-Trial = Callable[[str], AbstractContextManager[None]]
-Trials = Callable[[int, int], int]
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(

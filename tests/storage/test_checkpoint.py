@@ -12,16 +12,7 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.files import MANIFEST, read_listed_file
 from seq2seq.model_folder import TrainedModel, average, load_model, save_model
-from seq2seq.run.checkpoint import (
-    newest_good,
-    progress_file,
-    read_progress,
-    remove_old,
-    rename_newer,
-    restore_checkpoint,
-    save_checkpoint,
-    save_validation,
-)
+from seq2seq.run import checkpoint
 from seq2seq.run.folder import checkpoints, find_model
 from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
@@ -73,32 +64,15 @@ def take_steps(model: Transformer, count: int) -> torch.optim.Adam:
     return adam
 
 
-def test_a_checkpoint_restores_weights_moments_and_progress(
-    tmp_path: Path, make_trained: MakeTrained
-) -> None:
-    trained = make_trained()
-    adam = take_steps(trained.model, 3)
-    progress = {"progress": {"step": 3}, "seed": 1}
-    folder = save_checkpoint(tmp_path, 3, trained, adam, progress)
-    assert folder == tmp_path / "checkpoints" / "step_00000003"
-    other = make_trained(seed=2).model
-    other_adam = make_adam(other)
-    restore_checkpoint(folder, other, other_adam)
-    assert read_progress(folder) == progress
-    assert_equal(other, trained.model)
-    states = (each.state_dict()["state"] for each in (other_adam, adam))
-    torch.testing.assert_close(*states, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.model", "optimizer.safetensors"])
 def test_damage_anywhere_is_detected(tmp_path: Path, make_trained: MakeTrained, name: str) -> None:
     trained = make_trained()
-    folder = save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
+    folder = checkpoint.save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
     content = (folder / name).read_bytes()
 
     def read() -> None:
         if name == "optimizer.safetensors":
-            restore_checkpoint(folder, trained.model, make_adam(trained.model))
+            checkpoint.restore_checkpoint(folder, trained.model, make_adam(trained.model))
         else:
             load_model(folder)
 
@@ -109,7 +83,7 @@ def test_damage_anywhere_is_detected(tmp_path: Path, make_trained: MakeTrained, 
             (folder / name).write_bytes(wrong)
             with pytest.raises(UserError, match=f"{name}: corrupt"):
                 read()
-            assert newest_good(tmp_path, lambda text: None) is None
+            assert checkpoint.newest_good(tmp_path, lambda text: None) is None
     (folder / name).unlink()
     with pytest.raises(UserError, match=name):
         read()
@@ -122,7 +96,9 @@ def run(tmp_path: Path, make_trained: MakeTrained) -> Path:
     """Three checkpoints, of unequal weights."""
     for step in (5, 10, 100):
         trained = make_trained(seed=step)
-        save_checkpoint(tmp_path, step, trained, take_steps(trained.model, 1), {"step": step})
+        checkpoint.save_checkpoint(
+            tmp_path, step, trained, take_steps(trained.model, 1), {"step": step}
+        )
     return tmp_path
 
 
@@ -130,31 +106,31 @@ def test_the_newest_good_checkpoint_skips_the_corrupt_and_says_so(run: Path) -> 
     messages: list[str] = []
     steps = checkpoints(run)
     assert [folder.name for folder in steps] == ["step_00000005", "step_00000010", "step_00000100"]
-    assert newest_good(run, messages.append) == steps[2]
+    assert checkpoint.newest_good(run, messages.append) == steps[2]
     assert messages == []
     with (steps[2] / WEIGHTS).open("r+b") as file:
         file.seek(2000)
         file.write(b"?")
-    assert newest_good(run, messages.append) == steps[1]
+    assert checkpoint.newest_good(run, messages.append) == steps[1]
     (steps[1] / "progress.json").unlink()
     messages.clear()
-    assert newest_good(run, messages.append) == steps[0]
+    assert checkpoint.newest_good(run, messages.append) == steps[0]
     assert ["step_00000100" in messages[0], "step_00000010" in messages[1]] == [True, True]
     shutil.rmtree(steps[0])
-    assert newest_good(run, messages.append) is None
-    assert newest_good(run / "nowhere", messages.append) is None
+    assert checkpoint.newest_good(run, messages.append) is None
+    assert checkpoint.newest_good(run / "nowhere", messages.append) is None
 
 
 def test_old_checkpoints_are_removed_and_those_of_a_stop_that_was_resumed(run: Path) -> None:
     first, stopped, newest = checkpoints(run)
-    save_validation(first, {})
-    save_validation(stopped, {})
-    remove_old(run, 5)
+    checkpoint.save_validation(first, {})
+    checkpoint.save_validation(stopped, {})
+    checkpoint.remove_old(run, 5)
     assert checkpoints(run) == [first, stopped, newest]
-    remove_old(run, 2)
+    checkpoint.remove_old(run, 2)
     assert checkpoints(run) == [stopped, newest]
     (stopped / "validated.json").unlink()
-    remove_old(run, 2)
+    checkpoint.remove_old(run, 2)
     assert checkpoints(run) == [newest]
 
 
@@ -173,7 +149,7 @@ def test_a_checkpoint_whose_folder_can_t_be_listed_is_skipped(
     (newest / "manifest.json").rename(run / "hidden")
     monkeypatch.setattr(os, "listdir", refuse)
     messages: list[str] = []
-    assert newest_good(run, messages.append) == before
+    assert checkpoint.newest_good(run, messages.append) == before
     assert [str(newest) in message for message in messages] == [True]
 
 
@@ -182,13 +158,13 @@ def test_checkpoints_after_the_newest_good_one_are_kept_under_another_name(run: 
     good, later = checkpoints(run)[1:]
     for number in range(2):
         reports: list[str] = []
-        rename_newer(run, good, reports.append)
+        checkpoint.rename_newer(run, good, reports.append)
         assert checkpoints(run)[-1] == good
         aside = run / "checkpoints" / ("unread_step_00000100" + number * "_")
         assert reports == [f"{later} is kept as {aside.name}; remove it if you don't need it"]
         shutil.copytree(aside, later)
-    rename_newer(run, later, pytest.fail)
-    remove_old(run, 1)
+    checkpoint.rename_newer(run, later, pytest.fail)
+    checkpoint.remove_old(run, 1)
     assert checkpoints(run) == [later]
     for number in range(2):
         load_model(run / "checkpoints" / ("unread_step_00000100" + number * "_"))
@@ -263,15 +239,15 @@ def test_only_checkpoints_of_one_model_are_averaged(
 def test_the_progress_after_a_validation_is_that_of_the_checkpoint(run: Path) -> None:
     newest = checkpoints(run)[-1]
     files = {path: path.read_bytes() for path in newest.iterdir() if path.name != MANIFEST}
-    assert progress_file(newest) == newest / "progress.json"
+    assert checkpoint.progress_file(newest) == newest / "progress.json"
     (newest / "validated.json").write_text("{")  # killed before it was whole
     (newest / ".validated.json.0123456789abcdef.new").write_text("{")
-    assert newest_good(run, pytest.fail) == newest
+    assert checkpoint.newest_good(run, pytest.fail) == newest
     assert {path.name for path in newest.glob(".*")} == set()
-    assert read_progress(newest) == {"step": 100}
-    save_validation(newest, {"step": 100, "validated": True})
-    assert newest_good(run, pytest.fail) == newest
-    assert read_progress(newest) == {"step": 100, "validated": True}
+    assert checkpoint.read_progress(newest) == {"step": 100}
+    checkpoint.save_validation(newest, {"step": 100, "validated": True})
+    assert checkpoint.newest_good(run, pytest.fail) == newest
+    assert checkpoint.read_progress(newest) == {"step": 100, "validated": True}
     assert all(path.read_bytes() == content for path, content in files.items())
     (newest / "validated.json").unlink()
-    assert newest_good(run, lambda text: None) == checkpoints(run)[1]
+    assert checkpoint.newest_good(run, lambda text: None) == checkpoints(run)[1]

@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import matplotlib
 import pytest
@@ -79,18 +80,20 @@ def test_lines_that_are_not_records_are_skipped_with_a_warning(
     assert warned == [f"{path}: 1 lines are not records and are skipped"]
 
 
-def test_a_picture_that_can_t_be_drawn_is_warned_about_once(
+def test_what_can_t_be_drawn_or_written_is_warned_about_once(
     tmp_path: Path, warned: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recording(tmp_path, Progress())
+    full = Mock(side_effect=OSError("No space left on device"))
+    monkeypatch.setattr(recorder.events, "add_scalar", full)
     monkeypatch.setenv("PATH", "")  # no LaTeX in it
     with matplotlib.rc_context({"text.usetex": True}):
         for step in (1, 2):
             recorder.record_validation(Progress(step=step), VALIDATION, is_best=True)
     recorder.close()
-    (warning,) = warned
-    assert "learning_curve.png: not written: " in warning
-    assert "\n" not in warning
+    names = [warning.partition(": not written: ")[0] for warning in warned]
+    assert names == [str(tmp_path / name) for name in ("tensorboard", "learning_curve.png")]
+    assert not any("\n" in warning for warning in warned)
     assert steps(tmp_path / "metrics.jsonl") == [1, 2]
 
 
@@ -127,20 +130,3 @@ def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_ag
     assert (loss.step, loss.value) == (1, METRICS["train/loss"])
     (bleu,) = events.Scalars("valid/bleu")
     assert (bleu.step, bleu.value) == (2, VALIDATION["valid/bleu"])
-
-
-def test_tensorboard_that_can_t_be_written_ends_no_training(
-    tmp_path: Path, warned: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorder = recording(tmp_path, Progress())
-
-    def full(*_: object) -> None:
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(recorder.events, "add_scalar", full)
-    for step in (1, 2):
-        recorder.record_metrics(Progress(step=step), METRICS)
-    recorder.close()
-    assert [warning.partition(": not written")[0] for warning in warned] == [
-        str(tmp_path / "tensorboard")
-    ]
