@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from seq2seq.decoding.options import TranslationOptions as TranslationOptions
-    from seq2seq.decoding.ray_data import TranslateLines as TranslateLines
     from seq2seq.decoding.translation import Translation as Translation
+    from seq2seq.decoding.translator import TranslateLines as TranslateLines
     from seq2seq.decoding.translator import Translator as Translator
 
 __version__ = "0.3.0"
 
 _MODULES = {
-    "TranslateLines": "ray_data",
+    "TranslateLines": "translator",
     "Translation": "translation",
     "TranslationOptions": "options",
     "Translator": "translator",

@@ -2,14 +2,14 @@
 
 | module | contents |
 |---|---|
-| `translator` | `Translator`: lines in, translations out |
+| `translator` | `Translator`: lines in, translations out; the same for Ray Data |
 | `options` | its options |
 | `segments` `sentences` | lines divided into the inputs of a model |
 | `translation` | the outputs of a line's segments joined, and counts of suspicious ones |
 | `engines` | the native search and CTranslate2's |
 | `ensemble` `sampling` `glossary` | several models, drawn outputs, outputs with given terms |
 | `alignment` | word alignments and attention maps |
-| `many` `resume` `ray_data` | large texts: chunks, processes, a killed translation that goes on |
+| `many` `resume` | large texts: chunks, processes, a killed translation that goes on |
 
 Another engine is a subclass of `seq2seq.translate.Engine` in `engines`, with its name in
 `options.ENGINES` and its branch in `Translator`. Nothing here may know of documents, of the server

@@ -171,7 +171,10 @@ class File:
     @property
     def texts(self) -> list[Text]:
         """What is to be translated."""
-        return [text for document, _ in self.documents.values() for text in document.texts]
+        texts: list[Text] = []
+        for document, _ in self.documents.values():
+            texts += document.texts
+        return texts
 
     def join(self, translations: Iterable[Text]) -> bytes:
         """Return the file with the translations of the texts in their places."""

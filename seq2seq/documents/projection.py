@@ -71,10 +71,11 @@ class Shown:
     @property
     def needs_links(self) -> bool:
         """Whether the place of a mark depends on which words mean the same."""
-        return any(
-            not (pair.has_at_edge(item) or (isinstance(item, Atom) and item.stand_in))
-            for pair, item in _walk(self.root)
-        )
+        for pair, item in _walk(self.root):
+            has_stand_in = isinstance(item, Atom) and item.stand_in
+            if not has_stand_in and not pair.has_at_edge(item):
+                return True
+        return False
 
     def has_marks_within(self, words: re.Pattern[str]) -> bool:
         """Tell whether a mark stands inside what a pattern matches."""

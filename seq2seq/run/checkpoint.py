@@ -49,11 +49,10 @@ def save_checkpoint(
     """Write `checkpoints/step_<step>`: the model, the running mean, and what resuming needs."""
     folder = RunFolder(run).checkpoint(step)
     names = [name for name, _ in trained.model.named_parameters()]
-    moments = {
-        f"{names[index]}.{moment}": value
-        for index, state in optimizer.state_dict()["state"].items()
-        for moment, value in state.items()
-    }
+    moments = {}
+    for index, state in optimizer.state_dict()["state"].items():
+        for moment, value in state.items():
+            moments[f"{names[index]}.{moment}"] = value
     contents = model_folder.model_files(trained)
     contents[_OPTIMIZER] = partial(model_folder.save_tensors, moments)
     contents[_PROGRESS] = json.dumps(progress, indent=2).encode()
@@ -90,10 +89,8 @@ def restore_checkpoint(folder: Path, model: Transformer, optimizer: Optimizer) -
     moments = model_folder.read_listed_tensors(folder, _OPTIMIZER, expected, "moments")
     model.load_state_dict(weights)
     state = optimizer.state_dict()
-    state["state"] = {
-        index: {moment: moments[f"{name}.{moment}"] for moment in _MOMENTS}
-        for index, (name, _) in enumerate(model.named_parameters())
-    }
+    for index, (name, _) in enumerate(model.named_parameters()):
+        state["state"][index] = {moment: moments[f"{name}.{moment}"] for moment in _MOMENTS}
     optimizer.load_state_dict(state)
 
 
@@ -326,11 +323,12 @@ class RunState:
 
     def changes(self, before: "RunState") -> list[str]:
         """Describe each changed setting in one line."""
-        return [
-            f"{name}: {before.changeable.get(name)} before, {now} now"
-            for name, now in self.changeable.items()
-            if before.changeable.get(name) != now
-        ]
+        changes = []
+        for name, now in self.changeable.items():
+            then = before.changeable.get(name)
+            if then != now:
+                changes.append(f"{name}: {then} before, {now} now")
+        return changes
 
 
 def settings_of_run(
@@ -357,11 +355,10 @@ def settings_of_run(
         fixed["weights"] = ", ".join(f"{name} {weight}" for name, weight in weights)
     # The best BLEU so far can be compared with one of the same tokens on the same sets alone.
     if (select := config.training.select) != "valid":
-        digests = [
-            f"{name} {valid.split.fingerprint[:16]}"
-            for name, valid in sorted(data.valid_sets.items())
-            if name != "valid" and select in (name, "mean")
-        ]
+        digests = []
+        for name, valid in sorted(data.valid_sets.items()):
+            if name != "valid" and select in (name, "mean"):
+                digests.append(f"{name} {valid.split.fingerprint[:16]}")
         fixed["valid_sets"] = ", ".join(digests)
     return fixed, changeable
 

@@ -55,12 +55,12 @@ _STEP_FOLDER = re.compile("step_([0-9]{1,18})")
 
 def checkpoints(run: Path) -> list[Path]:
     """List the checkpoints of a run, the folders named by a step, oldest first."""
-    steps = {
-        int(match[1]): folder
-        for folder in RunFolder(run).checkpoints.glob("step_*")
-        if (match := _STEP_FOLDER.fullmatch(folder.name)) and folder.is_dir()
-    }
-    return [steps[step] for step in sorted(steps)]
+    folders: dict[int, Path] = {}
+    for folder in RunFolder(run).checkpoints.glob("step_*"):
+        match = _STEP_FOLDER.fullmatch(folder.name)
+        if match and folder.is_dir():
+            folders[int(match[1])] = folder
+    return [folder for _, folder in sorted(folders.items())]
 
 
 def find_model(run: Path) -> Path:

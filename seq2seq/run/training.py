@@ -424,7 +424,8 @@ def _memory_of_later_steps(updater: Updater) -> Iterator[None]:
         # The gradients of other batches, and Adam's two moments from the first update on. The
         # copy of the model that a validation makes takes the place of the gradients.
         copies = 1 if updater.optimizer.state else 3
-        reserved = [torch.empty_like(p) for p in updater.model.parameters() for _ in range(copies)]
+        parameters = list(updater.model.parameters())
+        reserved = list(map(torch.empty_like, copies * parameters))
         try:
             yield
         finally:
