@@ -37,8 +37,8 @@ def check_number(name: str, value: float | None, **bounds: float) -> None:
 
 def reason_of(error: BaseException) -> str:
     """Return the first line of what an error says, or its type if it says nothing."""
-    own = getattr(error, "strerror", None) or getattr(error, "reason", None)
-    lines = str(own or error).strip().splitlines()
+    reason = getattr(error, "strerror", None) or getattr(error, "reason", None)
+    lines = str(reason or error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 

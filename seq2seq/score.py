@@ -225,13 +225,13 @@ def known_references(hypotheses: Sequence[str], references: References) -> list[
         raise UserError("no references to score against; give at least one list")
     counts = {f"references {i}": len(lines) for i, lines in enumerate(references, start=1)}
     check_counts({"hypotheses": len(hypotheses), **counts})
-    known: list[list[Any]] = list(map(list, references))
+    columns: list[list[Any]] = list(map(list, references))
     for i, row in enumerate(zip(*references, strict=True)):
         if any(map(str.strip, row)):
-            for lines in known:
+            for lines in columns:
                 if not lines[i].strip():
                     lines[i] = None
-    return known
+    return columns
 
 
 def count_references(references: Sequence[Sequence[Any]]) -> str:

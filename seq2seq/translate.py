@@ -86,7 +86,7 @@ class PlainTranslator:
         lines: Sequence[str],
         *,
         to: str | None = None,
-        on_batch: Callable[[int, int], None] = lambda done, lines: None,
+        on_batch: Callable[[int, int], None] = lambda finished, lines: None,
     ) -> list[str]:
         """Translate lines into the model's language, or one of its several; blank ones stay blank.
 
@@ -102,14 +102,14 @@ class PlainTranslator:
                 inputs[i] = SearchInput([*controls, *ids, END_ID], limit)
         # The longest first: a batch is as wide as its first line.
         order = sorted(inputs, key=lambda i: -len(sources[i]))
-        translations, done = [""] * len(lines), 0
-        while done < len(order):
-            count = max(1, _BATCH_TOKENS // len(sources[order[done]]))
-            batch = order[done : done + count]
-            found = self.engine.search([inputs[i] for i in batch], self.search)
-            texts = tokenizer.decode([hypotheses[0].token_ids for hypotheses in found])
+        translations, finished = [""] * len(lines), 0
+        while finished < len(order):
+            count = max(1, _BATCH_TOKENS // len(sources[order[finished]]))
+            batch = order[finished : finished + count]
+            outputs = self.engine.search([inputs[i] for i in batch], self.search)
+            texts = tokenizer.decode([hypotheses[0].token_ids for hypotheses in outputs])
             for i, text in zip(batch, texts, strict=True):
                 translations[i] = text
-            done += len(batch)
-            on_batch(done, len(order))
+            finished += len(batch)
+            on_batch(finished, len(order))
         return translations

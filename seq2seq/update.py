@@ -413,15 +413,15 @@ class Updater:
             self.world.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
         self.forms.run("update", self.apply_gradient)
 
-        known = StepMetrics(
+        metrics = StepMetrics(
             steps=1,
             source_tokens=batches.source_tokens,
             target_tokens=batches.target_tokens,
             learning_rate=rate,
             data_wait_seconds=data_wait,
         )
-        found = HostCopy(self.losses_and_norm)
-        self.in_flight.append(PendingUpdate(step, where, found, known, started))
+        losses_and_norm = HostCopy(self.losses_and_norm)
+        self.in_flight.append(PendingUpdate(step, where, losses_and_norm, metrics, started))
 
     def begin_gradient(self, batch: Any) -> None:
         """Compute the losses of a step's first batch, and its share of the gradient."""

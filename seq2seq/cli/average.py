@@ -42,8 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _card(run_folder: Path, mean: TrainedModel, number: int) -> bytes:
     """Describe the mean, as far as its run is known: a folder may hold checkpoints alone."""
     origin = f"the mean of the last {number:,} checkpoints" if number > 1 else "the last checkpoint"
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     with suppress(UserError):
-        known["config"] = known_settings(read_config(run_folder))
-        known["data"] = read_data_record(run_folder)
-    return card_of_model(mean, run_folder.absolute().name, origin, **known)
+        facts["config"] = known_settings(read_config(run_folder))
+        facts["data"] = read_data_record(run_folder)
+    return card_of_model(mean, run_folder.absolute().name, origin, **facts)

@@ -90,9 +90,9 @@ def _write(
     if arguments.resume:
         with resumable_output(arguments.output, made_by(arguments, translator)) as resumable, bar:
             bar.n = bar.initial = resumable.progress.lines
-            for done in translate(resumable.remaining(chunks)):
-                resumable.write(done.text, done.warnings)
-                bar.update(done.warnings.lines)
+            for chunk in translate(resumable.remaining(chunks)):
+                resumable.write(chunk.text, chunk.warnings)
+                bar.update(chunk.warnings.lines)
             total = resumable.progress.warnings
     else:
         with (
@@ -100,13 +100,13 @@ def _write(
             open_output(arguments.alignments or os.devnull) as alignments,
             bar,
         ):
-            for done in translate(chunks):
-                for stream, content in ((output, done.text), (alignments, done.links)):
+            for chunk in translate(chunks):
+                for stream, content in ((output, chunk.text), (alignments, chunk.links)):
                     stream.write(content)
                     if one_by_one:
                         stream.flush()
-                total += done.warnings
-                bar.update(done.warnings.lines)
+                total += chunk.warnings
+                bar.update(chunk.warnings.lines)
             output.flush()
     report_damaged(arguments.input, damaged)
     report(str(total))

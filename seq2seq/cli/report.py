@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = [Path(source).name for source, _ in arguments.test]
     tests = []
     for name, (source, reference) in zip(names, arguments.test, strict=True):
-        shown = name if names.count(name) == 1 else source
-        tests.append(TextSet(shown, *read_parallel(source, reference), arguments.to))
+        label = name if names.count(name) == 1 else source
+        tests.append(TextSet(label, *read_parallel(source, reference), arguments.to))
     make = partial(make_report, folder, tests, device=arguments.device)
     if arguments.json:
         print_json(asdict(make()))

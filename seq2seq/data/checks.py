@@ -173,16 +173,16 @@ class Findings:
                 unknown[character] += count
         share = unknown.total() / max(self.characters, 1)
         examples = ", ".join(dict(unknown.most_common(_EXAMPLES)))
-        found = (
+        message = (
             f"{share:.2%} of the training text are characters that the model of init_from does not"
             f" know ({examples})"
         )
         if share > _MAX_UNKNOWN:
             raise UserError(
-                f"{found}: remove the lines with these characters, start from another model,"
+                f"{message}: remove the lines with these characters, start from another model,"
                 " or train a new one"
             )
-        return [found] if share > _ALARMING_UNKNOWN else []
+        return [message] if share > _ALARMING_UNKNOWN else []
 
 
 def check_references(

@@ -181,8 +181,8 @@ class DataConfig:
     def split_config(self, name: str) -> SplitConfig:
         """Return the configuration of a split, named by its key: `train` or `corpora.web`."""
         section, _, member = name.partition(".")
-        found = getattr(self, section)
-        return found[member] if member else found
+        splits = getattr(self, section)
+        return splits[member] if member else splits
 
 
 @contextmanager

@@ -202,17 +202,17 @@ def read_tmx(path: str, languages: Languages) -> Iterator[SentencePair]:
     """
     source, target = map(_normalized_code, languages)
     pairs = 0
-    known: dict[str, None] = {}
+    codes: dict[str, None] = {}
     for texts in _read_units(path):
         pair = SentencePair(_side(texts, source, target), _side(texts, target, source))
         pairs += all(pair)
-        if len(known) < _MAX_LANGUAGES:
-            known |= dict.fromkeys(texts)
+        if len(codes) < _MAX_LANGUAGES:
+            codes |= dict.fromkeys(texts)
         yield pair
     if not pairs:
         raise UserError(
             f"{path}: no unit has text in both {languages[0]!r} and {languages[1]!r}; the"
-            f" languages in it: {', '.join(known) or 'none'}; set data.source_language and"
+            f" languages in it: {', '.join(codes) or 'none'}; set data.source_language and"
             " data.target_language"
         )
 

@@ -255,8 +255,8 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor, laye
     x = model.embed(target_input, is_target=True)  # (B, T, D)
     target_mask = causal_mask(target_input.size(1), x.device)  # (T, T)
     *below, last = model.decoder.layers[:layer]
-    for one in below:
-        x = one(x, memory, target_mask, source_mask)
+    for decoder_layer in below:
+        x = decoder_layer(x, memory, target_mask, source_mask)
     assert isinstance(last, DecoderLayer)
     if getattr(last, "pre_norm", False):  # what cross-attention reads (B, T, D)
         y = last.self_attention_norm(x)

@@ -170,7 +170,7 @@ class CTranslate2Engine(Engine):
         """See `Engine.search`; scores don't contain a prefix's log-probability."""
         assert isinstance(config, SearchConfig)
         longest = max(segment.max_length for segment in segments)
-        found = []
+        hypotheses = []
         results = self._translate(segments, config, longest)
         for segment, result in zip(segments, results, strict=True):
             # The limit is for the whole call. If too few outputs keep to that of their segment, it
@@ -180,8 +180,8 @@ class CTranslate2Engine(Engine):
                 result = self._cut(result.hypotheses[0], segment, config)
             elif fit < config.nbest:
                 (result,) = self._translate([segment], config, segment.max_length)
-            found.append(self._hypotheses(result, segment.max_length, config))
-        return found
+            hypotheses.append(self._hypotheses(result, segment.max_length, config))
+        return hypotheses
 
     def _translate(
         self, segments: Sequence[SearchInput], config: SearchConfig, max_length: int

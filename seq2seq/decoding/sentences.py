@@ -106,13 +106,13 @@ def abbreviations_of(language: str) -> Abbreviations:
     may_end = set(_MAY_END.get(listed, "").split())
     before_number = set(_BEFORE_NUMBER.get(listed, "").split())
     nonbreaking = set(_NONBREAKING.get(listed, "").split())
-    others = set[str]()
+    entries = set[str]()
     for entry in moses.words(listed):  # of English, if Moses has no list either
         if _NUMBER_ONLY in entry:
             before_number.add(entry.split()[0].lower())
         elif not (len(entry) == 1 or entry.isdigit() or set(entry.upper()) <= set("IVX")):
-            others.add(entry)  # no ordinal
-    nonbreaking.update(entry for entry in others if entry.lower() not in before_number)
+            entries.add(entry)  # no ordinal
+    nonbreaking.update(entry for entry in entries if entry.lower() not in before_number)
     return Abbreviations(
         nonbreaking=frozenset(nonbreaking - may_end - _LISTS_END),
         before_number=frozenset(before_number),

@@ -356,7 +356,7 @@ class Translator:
         items: list[T],
         sizes: list[int],
         blank: R,
-        on_batch: Callable[[int, int], None] = lambda done, items: None,
+        on_batch: Callable[[int, int], None] = lambda finished, items: None,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
 
@@ -382,8 +382,8 @@ class Translator:
             else:
                 turn.enter_context(self._exclusive())
                 run = turn.enter_context(parallel_map(min(workers, len(batches))))
-            for done in accumulate(run(run_batch, batches)):
-                on_batch(done, sum(map(len, batches)))
+            for finished in accumulate(run(run_batch, batches)):
+                on_batch(finished, sum(map(len, batches)))
         return results
 
     @contextmanager

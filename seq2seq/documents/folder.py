@@ -148,18 +148,18 @@ class FolderTranslation:
         is_document = bool(format_name) or path.suffix[1:].lower() in _UNSUPPORTED
         made_by = self.made_by if is_document and not is_link else ""
         before, now = self.made.get(_printable(name)), _state(target)
-        wanted = Made(_printable(name), _state(path), made_by, now)
-        if now not in _own(before, wanted):
-            self._keep_edited(target, before, wanted)
-        elif before and replace(before, replaced="", reported=("", "")) == wanted:
+        entry = Made(_printable(name), _state(path), made_by, now)
+        if now not in _own(before, entry):
+            self._keep_edited(target, before, entry)
+        elif before and replace(before, replaced="", reported=("", "")) == entry:
             self.kept += bool(made_by)
             self.copied += not made_by
         elif not made_by:
-            self._copy(name, wanted)
+            self._copy(name, entry)
         else:
-            self._translate(name, format_name, before, wanted)
+            self._translate(name, format_name, before, entry)
 
-    def _keep_edited(self, target: Path, before: Made | None, wanted: Made) -> None:
+    def _keep_edited(self, target: Path, before: Made | None, entry: Made) -> None:
         """Keep a user's file; say so if it is new, or its document has changed since.
 
         It is said until the file is edited for the changed document.
@@ -168,24 +168,24 @@ class FolderTranslation:
         self.edited += 1
         if before is None:
             self.report(f"{target}: kept, as it was not made here; remove it to have it made")
-            self.outdated.append(wanted.name)
-            self._record(replace(wanted, content=_EDITED))
+            self.outdated.append(entry.name)
+            self._record(replace(entry, content=_EDITED))
             return
         machine = before.replaced if before.content == _EDITED else before.content
         edited, document = before.reported
-        was_edited_for_it = document == wanted.document and edited != wanted.content
-        if before.document == wanted.document or was_edited_for_it:
-            self._record(replace(wanted, content=_EDITED, replaced=machine))
+        was_edited_for_it = document == entry.document and edited != entry.content
+        if before.document == entry.document or was_edited_for_it:
+            self._record(replace(entry, content=_EDITED, replaced=machine))
             return
         self.report(
             f"{target}: kept, as it was edited, but its document has changed: edit it again, or"
             " remove it to have it made again"
         )
-        self.outdated.append(wanted.name)
-        if document != wanted.document:
-            self._record(replace(before, reported=(wanted.content, wanted.document)))
+        self.outdated.append(entry.name)
+        if document != entry.document:
+            self._record(replace(before, reported=(entry.content, entry.document)))
 
-    def _translate(self, name: str, format_name: str, before: Made | None, wanted: Made) -> None:
+    def _translate(self, name: str, format_name: str, before: Made | None, entry: Made) -> None:
         path, target = self.folder / name, self.output / name
         try:
             if not format_name:
@@ -193,30 +193,30 @@ class FolderTranslation:
             document = read_document(path.open("rb"), str(path))
             content, warnings = self.translate(str(path), document, format_name)
         except UserError as error:
-            if before and before.made_by and wanted.content not in ("", _EMPTY):
+            if before and before.made_by and entry.content not in ("", _EMPTY):
                 self._refuse(name, f"{error}; its earlier translation stays")
             else:
                 self._refuse(name, f"{error}; copied as it is")
-                self._copy(name, wanted)
+                self._copy(name, entry)
             return
-        if _state(target) != wanted.content:  # edited in the meantime
-            self._keep_edited(target, before, replace(wanted, content=_state(target)))
+        if _state(target) != entry.content:  # edited in the meantime
+            self._keep_edited(target, before, replace(entry, content=_state(target)))
             return
-        made = replace(wanted, content=hashlib.sha256(content).hexdigest(), replaced=wanted.content)
+        made = replace(entry, content=hashlib.sha256(content).hexdigest(), replaced=entry.content)
         self._record(made)
         write_file(target, content)
         shutil.copymode(path, target)
         self.translated += 1
-        if before and before.document == wanted.document:
-            self.again += before.made_by not in ("", wanted.made_by)
+        if before and before.document == entry.document:
+            self.again += before.made_by not in ("", entry.made_by)
         if not warnings.lines:
             self.without_text.append(name)
         places = {kind: f"{name}, {place}" for kind, place in warnings.first.items()}
         self.warnings += replace(warnings, first=places)
 
-    def _copy(self, name: str, wanted: Made) -> None:
-        made = replace(wanted, made_by="", content=wanted.document, replaced=wanted.content)
-        if made != self.made.get(made.name) or wanted.content != wanted.document:
+    def _copy(self, name: str, entry: Made) -> None:
+        made = replace(entry, made_by="", content=entry.document, replaced=entry.content)
+        if made != self.made.get(made.name) or entry.content != entry.document:
             self._record(made)
             copy_file(self.folder / name, self.output / name)
         self.copied += 1
@@ -291,13 +291,13 @@ def _read(path: Path) -> dict[str, Made]:
     return made
 
 
-def _own(before: Made | None, wanted: Made) -> set[str]:
+def _own(before: Made | None, entry: Made) -> set[str]:
     """Return what a file may be that no user has made: missing, empty, or as it was made."""
     contents = {"", _EMPTY}
     if before is not None:
         contents |= {before.content, before.replaced}
     if before is None or not before.made_by:
-        contents.add(wanted.document)
+        contents.add(entry.document)
     return contents
 
 

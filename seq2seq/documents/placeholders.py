@@ -401,14 +401,14 @@ def is_language(text: Text) -> bool:
 
     What has letters beyond ASCII is a word, and a single letter is neither.
     """
-    shown = ""
+    words_alone = ""
     for item in find_placeholders(text):
         if isinstance(item, Mark):
-            shown += "0" if item.kind == "word" else " "
+            words_alone += "0" if item.kind == "word" else " "
         else:
-            shown += item
+            words_alone += item
     words = code = 0
-    for token in shown.split():
+    for token in words_alone.split():
         letters = "".join(filter(str.isalpha, token))
         if not letters.isascii() or (len(letters) > 1 and _WORD.fullmatch(token)):
             words += 1

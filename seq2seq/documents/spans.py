@@ -126,7 +126,7 @@ def break_lines(text: Text, count: int, first: str = r"\S") -> Text:
 
 def _find_pairs(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[int, int]]:
     """Return where marks open and close pairs; those that have no partner become halves."""
-    found = list(pieces)
+    halved = list(pieces)
     pairs: dict[int, int] = {}
     waiting: list[int] = []
     unpaired: list[int] = []
@@ -145,9 +145,9 @@ def _find_pairs(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[int, int]]:
         elif kind == "close":
             unpaired.append(index)
     for index in unpaired + waiting:
-        raw = write_text((found[index].value,))
-        found[index] = found[index]._replace(value=Mark(raw, "half"))
-    return found, pairs
+        raw = write_text((halved[index].value,))
+        halved[index] = halved[index]._replace(value=Mark(raw, "half"))
+    return halved, pairs
 
 
 def _trim(pieces: list[Piece], pairs: dict[int, int], outside: str | None) -> list[Piece]:

@@ -64,9 +64,11 @@ class _Piece:
             sources, targets = alignment.source_spans, alignment.target_spans
             links += (Link(sources[i], targets[j]) for i, j in alignment.pieces)
         text = without_new_quotes(in_order(place(self.shown, target, links), source), source)
-        wanted, found = read_by_programs(source), read_by_programs(text)
+        placeholders, written = read_by_programs(source), read_by_programs(text)
         # Those of the translation may have an ending: `%s` becomes `%sin`.
-        is_same = len(wanted) == len(found) and all(map(str.startswith, found, wanted))
+        is_same = len(placeholders) == len(written) and all(
+            map(str.startswith, written, placeholders)
+        )
         self.placed = text if is_same else source
         return is_same
 

@@ -207,9 +207,9 @@ class Processes(World):
         """Return the values of all processes, in the order of their ranks."""
         if self.size == 1:
             return super().gather(*values)
-        own = torch.tensor(values, dtype=torch.float64)
-        rows = [torch.empty_like(own) for _ in range(self.size)]
-        distributed.all_gather(rows, own)
+        local = torch.tensor(values, dtype=torch.float64)
+        rows = [torch.empty_like(local) for _ in range(self.size)]
+        distributed.all_gather(rows, local)
         return [row.tolist() for row in rows]
 
     def gather_objects(self, value: T) -> list[T]:

@@ -81,11 +81,11 @@ def escape_text(value: Any, most: int = MAX_TEXT) -> Any:
         return value
     if len(value) > most:
         value = value[:most] + "…"
-    shown = ""
+    escaped = ""
     for c in value:
         is_seen = unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c in _JOINERS
-        shown += c if is_seen else f"\\u{ord(c):04x}"
-    return shown
+        escaped += c if is_seen else f"\\u{ord(c):04x}"
+    return escaped
 
 
 def _charts(report: RunReport) -> list[Chart]:

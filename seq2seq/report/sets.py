@@ -133,8 +133,8 @@ def count_overlaps(config: Config, texts: Sequence[TextSet]) -> Sequence[Overlap
         return [str(error)] * len(texts)
     overlaps = []
     for keys in rows:
-        found = [map(matches.__contains__, column) for column in zip(*keys, strict=True)]
-        overlaps.append(Overlap(among, *map(sum, found)))
+        matching = [map(matches.__contains__, column) for column in zip(*keys, strict=True)]
+        overlaps.append(Overlap(among, *map(sum, matching)))
     return overlaps
 
 
@@ -194,9 +194,11 @@ def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
     words.
     """
     words = list(_WORD.finditer(text))
-    own, others = [word[0] for word in words], _WORD.findall(other)
+    text_words, other_words = [word[0] for word in words], _WORD.findall(other)
     missing = set[int]()  # the places of characters
-    for kind, first, end, *_ in SequenceMatcher(None, own, others, autojunk=False).get_opcodes():
+    for kind, first, end, *_ in SequenceMatcher(
+        None, text_words, other_words, autojunk=False
+    ).get_opcodes():
         if kind in ("delete", "replace"):
             for word in words[first:end]:
                 missing.update(range(*word.span()))

@@ -38,8 +38,8 @@ def describe_validation(metrics: Metrics) -> str:
         described += f", chrF {metrics['valid/chrf']:.2f}"
     bleus = bleu_by_set(metrics)
     del bleus["valid"]
-    others = ", ".join(f"{name} {bleu:.2f}" for name, bleu in bleus.items())
-    return f"{described} ({others})" if others else described
+    of_sets = ", ".join(f"{name} {bleu:.2f}" for name, bleu in bleus.items())
+    return f"{described} ({of_sets})" if of_sets else described
 
 
 def bleu_by_set(metrics: Mapping[str, T]) -> dict[str, T]:

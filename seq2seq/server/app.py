@@ -203,9 +203,9 @@ class App:
         fields = await requests.read_fields(request, schema, self._limits)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         bearer = token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-        given = fields.api_key.encode() or bearer
+        key_of_request = fields.api_key.encode() or bearer
         # All keys are compared, in constant time each.
-        if self._keys and not sum(hmac.compare_digest(given, key) for key in self._keys):
+        if self._keys and not sum(hmac.compare_digest(key_of_request, key) for key in self._keys):
             raise HTTPException(403, "Invalid API key")
         return fields
 
@@ -223,8 +223,10 @@ class App:
         sources = await asyncio.to_thread(list, map(partial(self._open, fields), readers))
         for translator in dict.fromkeys(source.translator for source in sources):
             if translator:
-                its = [source for source in sources if source.translator is translator]
-                await self._service.translate_sources(translator, its, alternatives, details)
+                of_translator = [source for source in sources if source.translator is translator]
+                await self._service.translate_sources(
+                    translator, of_translator, alternatives, details
+                )
         return sources
 
     def _open(

@@ -147,7 +147,7 @@ class Batcher:
             jobs = dict.fromkeys(job for job, _ in taken)
             if len(jobs) > 1:
                 for job in jobs:
-                    await self._answer([one for one in taken if one[0] is job])
+                    await self._answer([item for item in taken if item[0] is job])
             else:
                 for job, i in taken:
                     if not job.results[i].done():

@@ -72,9 +72,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        asked = Headers(scope=scope)
+        request_headers = Headers(scope=scope)
         # What a proxy takes away from the beginning of paths.
-        prefix = asked.get("x-forwarded-prefix", "").strip("/")
+        prefix = request_headers.get("x-forwarded-prefix", "").strip("/")
         scope["root_path"] = prefix and f"/{prefix}"
         start, status = time.monotonic(), 500
 
@@ -90,12 +90,12 @@ class Guard:
                 headers["cross-origin-resource-policy"] = (
                     "cross-origin" if foreign else "same-origin"
                 )
-                if "content-length" in asked and "transfer-encoding" in asked:
+                if "content-length" in request_headers and "transfer-encoding" in request_headers:
                     headers["connection"] = "close"  # where the body ends is a matter of opinion
             await send(message)
 
         try:
-            if self._allows(asked.get("origin"), asked.get("host", "")):
+            if self._allows(request_headers.get("origin"), request_headers.get("host", "")):
                 await self._app(scope, receive, send_guarded)
             else:
                 error = "pages of other origins are refused: start with --allow-origin URL"

@@ -119,10 +119,10 @@ async def read_fields(request: Request, schema: type[F], limits: Limits) -> F:
     A field that is null or empty counts as missing, except for the text.
     """
     values = _parse_form(request.scope["query_string"]) | await _read_values(request, limits)
-    given = {k: v for k, v in values.items() if v is not None and (k == "q" or v != "")}
+    fields = {k: v for k, v in values.items() if v is not None and (k == "q" or v != "")}
     try:
         # Not strict: numbers and truth values of a form are texts.
-        return convert(given, schema, strict=False)
+        return convert(fields, schema, strict=False)
     except ValidationError as error:
         reason = describe(error)
         # The words of `Literal["text", "html"]`, which the error does not name.

@@ -182,12 +182,12 @@ class Service:
         self, translator: Translator, sources: Sequence["Source"], alternatives: int, details: bool
     ) -> None:
         """Translate what sources ask for, describe it if that is asked for, and join it."""
-        asked = {source: source.plan.lines for source in sources}
-        while any(asked.values()):
-            lines = list(chain(*asked.values()))
-            found = iter(await self.translate(translator, lines, alternatives))
-            for source, waiting in asked.items():
-                asked[source] = source.plan.take(list(islice(found, len(waiting))))
+        waiting_lines = {source: source.plan.lines for source in sources}
+        while any(waiting_lines.values()):
+            lines = list(chain(*waiting_lines.values()))
+            translations = iter(await self.translate(translator, lines, alternatives))
+            for source, waiting in waiting_lines.items():
+                waiting_lines[source] = source.plan.take(list(islice(translations, len(waiting))))
         pairs = await asyncio.to_thread(
             lambda: [(s, s.plan.pairs(rank)) for s in sources for rank in range(1 + alternatives)]
         )
@@ -237,13 +237,13 @@ class Service:
         loop = asyncio.get_running_loop()
         if work.nbest:
             self.metrics.batch_sentences.observe(len(items))
-        done = await loop.run_in_executor(self._threads, self._run_batch, work, items)
+        results = await loop.run_in_executor(self._threads, self._run_batch, work, items)
         if work.nbest:
-            for segment, candidates in zip(items, done, strict=True):
+            for segment, candidates in zip(items, results, strict=True):
                 self._cache[work, segment.source] = candidates
             while len(self._cache) > self.limits.cache:
                 self._cache.popitem(last=False)
-        return done
+        return results
 
     def _run_batch(self, work: _Work, items: list[Any]) -> list[Any]:
         """Run a batch, in one of the threads."""
