@@ -410,7 +410,7 @@ class Updater:
             else:
                 self.forms.run("add", self.add_gradient, batch)
         if self.world.size > 1:
-            self.world.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
+            self.world.add_up(self.gradients())
         self.forms.run("update", self.apply_gradient)
 
         metrics = StepMetrics(
@@ -437,9 +437,13 @@ class Updater:
             (loss.smoothed / self.numbers.target_tokens).backward()  # type: ignore[no-untyped-call]
         self.losses += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
 
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the parameters that have one."""
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
     def apply_gradient(self) -> None:
         """Update the weights, unless a loss or the gradient is not finite, and their mean."""
-        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        norm = get_total_norm(self.gradients())
         self.losses_and_norm.copy_(torch.cat((self.losses, norm.view(1))))
         # Fused Adam skips the step if found_inf is set, as with GradScaler. The device decides that
         # by itself, so the host does not wait for it.

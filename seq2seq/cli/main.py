@@ -104,7 +104,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and exiting."""
-        options = [flag for action in self._actions for flag in action.option_strings]
+        options: list[str] = []
+        for action in self._actions:
+            options += action.option_strings
         match = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if match:
             options, message = ["train", *COMMANDS], f"no such command: {match[1]}"

@@ -126,7 +126,10 @@ def workers_of_all(
     if world.size > 1:
         signal.signal(signal.SIGTERM, end)
     # The first of each process, then the second of each, so that all get some of a short text.
-    slots = sorted((slot, rank) for rank, count in enumerate(counts) for slot in range(count))
+    slots: list[tuple[int, int]] = []
+    for rank, count in enumerate(counts):
+        slots += zip(range(count), repeat(rank), strict=False)
+    slots.sort()
     yield [partial(_ask, rank, slot, lost) if rank else workers[slot] for slot, rank in slots]
     for slot, rank in slots:
         if rank:

@@ -179,10 +179,9 @@ _DOCX_PARTS = re.compile(
 )
 _MAIN = re.compile(r"word/document\d*\.xml")
 _NAMESPACES = "http://(?:schemas.openxmlformats.org/{0}/2006|purl.oclc.org/ooxml/{0})/main"
-_WORD, _DRAWING = (
-    re.compile(rf"\sxmlns:([\w.-]+)\s*=\s*[\"']{_NAMESPACES.format(name)}[\"']")
-    for name in ("wordprocessingml", "drawingml")
-)
+_PREFIX = rf"\sxmlns:([\w.-]+)\s*=\s*[\"']{_NAMESPACES}[\"']"
+_WORD = re.compile(_PREFIX.format("wordprocessingml"))
+_DRAWING = re.compile(_PREFIX.format("drawingml"))
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
 # What says where spelling errors and pages were in the original.

@@ -9,6 +9,8 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
@@ -140,7 +142,7 @@ def curves_svg(curves: Mapping[str, Points]) -> str:
         axes.grid(axis="y", color=_GRID, clip_on=False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0, labelsize=10.5, labelcolor=_INK)
-        axes.set_xlim(0, max(x for points in curves.values() for x, _ in points) or 1)
+        axes.set_xlim(0, max(map(itemgetter(0), chain(*curves.values()))) or 1)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_locator(MaxNLocator(5))
