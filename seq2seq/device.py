@@ -66,8 +66,8 @@ class World:
 
     def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
         """Return the main process's clock and any process's signal, so that all decide the same."""
-        rows = self.gather(seconds, signal or 0)
-        return rows[0][0], int(max(number for _, number in rows)) or None
+        clocks, signals = zip(*self.gather(seconds, signal or 0), strict=True)
+        return clocks[0], int(max(signals)) or None
 
 
 class Signals:

@@ -375,7 +375,8 @@ class Updater:
         """Make the batches of a step."""
         share = self.world.own_part(micro_batches)
         if self.forms.joins:
-            share = [(share[0][0], np.concatenate([pairs for _, pairs in share]))]
+            numbers, rows = zip(*share, strict=True)
+            share = [(numbers[0], np.concatenate(rows))]
         batches = []
         for number, pairs in share:
             pieces = cut(pairs, self.batching.corpus.lengths(pairs), self.most_tokens)

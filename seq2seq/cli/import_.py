@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+import torch
+
 from seq2seq.errors import UserError
 from seq2seq.files import add_file
 from seq2seq.interop.marian_import import import_marian
@@ -46,7 +48,7 @@ def _describe(trained: TrainedModel) -> str:
     config, tokenizer = trained.model.config, trained.tokenizer
     assert isinstance(tokenizer, PairTokenizer)
     languages = " -> ".join(filter(None, (trained.source_language, trained.target_language)))
-    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    parameters = sum(map(torch.Tensor.numel, trained.model.parameters()))
     lines = [
         f"marian: {config.num_layers}+{config.decoder_depth} layers, d_model {config.d_model},"
         f" {config.activation.value}, {tokenizer.vocab_size:,} pieces, {parameters:,} parameters"

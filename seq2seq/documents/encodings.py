@@ -74,7 +74,7 @@ def decode(
             text = content[len(bom) :].decode(codec)
             if bom + text.encode(codec) == content:
                 return text, encoding
-    names = " or ".join(dict.fromkeys(codec for codec, _ in codecs_and_boms))
+    names = " or ".join(dict(codecs_and_boms))
     raise UserError(f"the file is not {names}: convert it to UTF-8 first, for example with iconv")
 
 

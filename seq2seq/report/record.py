@@ -22,7 +22,7 @@ from seq2seq.run.folder import RunFolder, checkpoints
 from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import TransformerConfig
 
-PLACES = frozenset(name for name, _ in settings_of(Config(), Kind.place))
+PLACES = frozenset(dict(settings_of(Config(), Kind.place)))
 """Settings that say where a run is, and not what it is."""
 VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"

@@ -48,7 +48,7 @@ def save_checkpoint(
 ) -> Path:
     """Write `checkpoints/step_<step>`: the model, the running mean, and what resuming needs."""
     folder = RunFolder(run).checkpoint(step)
-    names = [name for name, _ in trained.model.named_parameters()]
+    names = list(dict(trained.model.named_parameters()))
     moments = {}
     for index, state in optimizer.state_dict()["state"].items():
         for moment, value in state.items():

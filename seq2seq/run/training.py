@@ -441,7 +441,7 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
     `seconds` are those that the largest micro-batch took.
     """
     training, processes = config.training, trainer.world.size
-    parameters = sum(p.numel() for p in trainer.model.parameters())
+    parameters = sum(map(torch.Tensor.numel, trainer.model.parameters()))
     logger.info(
         f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,};"
         f" device {trainer.compute}, {torch.get_num_threads()} threads"
