@@ -80,7 +80,8 @@ class EncodedCorpus:
     def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
         """Return the lengths of sources and targets, (len,) each, or those of some rows."""
         if rows is not None:
-            return self.lengths_of(2 * rows), self.lengths_of(2 * rows + 1)
+            sources = _sources(rows)
+            return self.lengths_of(sources), self.lengths_of(sources + 1)
         lengths = np.empty(2 * len(self), np.int32)
         np.subtract(self._ends[1:], self._ends[:-1], out=lengths)
         return lengths[0::2], lengths[1::2]
@@ -107,11 +108,13 @@ class EncodedCorpus:
 
     def padded(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ids of some pairs, padded on the right: sources (B, S), targets (B, T)."""
-        return self._padded(2 * rows), self._padded(2 * rows + 1)
+        sources = _sources(rows)
+        return self._padded(sources), self._padded(sources + 1)
 
     def tokens(self, rows: Rows) -> tuple[Tokens, Tokens]:
         """Return the ids of some pairs, one after the other: of the sources and of the targets."""
-        return self.tokens_of(2 * rows), self.tokens_of(2 * rows + 1)
+        sources = _sources(rows)
+        return self.tokens_of(sources), self.tokens_of(sources + 1)
 
     def tokens_of(self, sequences: Rows) -> Tokens:
         """Return the ids of some sequences: 2 i is the source of pair i, 2 i + 1 its target."""
@@ -131,6 +134,11 @@ class EncodedCorpus:
     def lengths_of(self, sequences: Rows) -> Lengths:
         """Return the lengths of some sequences, (B,), numbered as in `tokens_of`."""
         return (self._ends[sequences + 1] - self._ends[sequences]).astype(np.int32)
+
+
+def _sources(rows: Rows) -> Rows:
+    """Return the sequences that are the sources of pairs; their numbers need 64 bits."""
+    return 2 * rows.astype(np.int64)
 
 
 @contextmanager
@@ -181,7 +189,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device."""
-        return Batch(*(copy_to_device(tensor, device) for tensor in vars(self).values()))
+        tensors = (self.source, self.target_input, self.target_output)
+        return Batch(*(copy_to_device(tensor, device) for tensor in tensors))
 
 
 @dataclass(eq=False)

@@ -97,7 +97,7 @@ def new_transformer(
     init_std: float | None = None,
 ) -> Transformer:
     """Make a model for this project's token ids; refuse one that is larger than the memory."""
-    meta_transformer(config, vocab_size, source_vocab_size)
+    meta_transformer(config, vocab_size, source_vocab_size)  # refuses it before it takes memory
     return make_transformer(config, vocab_size, source_vocab_size, init_std)
 
 

@@ -128,12 +128,13 @@ def exact_match(
     """
     references = known_references(hypotheses, references)
 
-    def form(line: str | None) -> str | None:
-        return line and (line.lower() if config.lowercase else line).strip()
+    def form(line: str) -> str:
+        return line.strip().lower() if config.lowercase else line.strip()
 
     equal = 0
     for hypothesis, *targets in zip(hypotheses, *references, strict=True):
-        equal += form(hypothesis) in map(form, targets)
+        if form(hypothesis) in [form(target) for target in targets if target is not None]:
+            equal += 1
     signature = f"nrefs:{count_references(references)}|"
     for key, value in {"test": config.test_set, "lang": config.language_pair}.items():
         signature += f"{key}:{value}|" if value else ""

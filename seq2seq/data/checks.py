@@ -93,7 +93,8 @@ class Findings:
     ) -> None:
         """Check the two sides of some pairs, and their lengths, after `before` others."""
         not_blank = lengths.min(axis=0) > 1
-        pair_numbers, lengths = before + 1 + np.flatnonzero(not_blank), lengths[:, not_blank]
+        pair_numbers = before + 1 + np.flatnonzero(not_blank)
+        lengths = np.ascontiguousarray(lengths[:, not_blank])
         pairs = list(compress(zip(*chunk, strict=True), not_blank))
         self.digests += b"".join(map(_digest, pairs))
         ratio = lengths.max(axis=0) / lengths.min(axis=0)
@@ -111,7 +112,8 @@ class Findings:
         for start in range(0, len(pairs), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)
             numbers = pair_numbers[window].tolist()
-            if len(numbers) >= _SMALLEST_WINDOW and logs[:, window].std(axis=1).all():
+            differs = np.ptp(lengths[:, window], axis=1) > 0
+            if len(numbers) >= _SMALLEST_WINDOW and differs.all():
                 correlation = float(np.corrcoef(logs[:, window])[0, 1])
                 self.windows.append((numbers[0], numbers[-1], correlation))
 

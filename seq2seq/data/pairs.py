@@ -136,9 +136,9 @@ _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
 
 
-def _read_tsv(path: str, is_quoted: bool, header: str) -> Iterator[SentencePair]:
+def _read_tsv(path: str, quoted: bool, header: str) -> Iterator[SentencePair]:
     lines = read_text_lines(path)
-    rows = csv.reader(lines, "excel-tab") if is_quoted else (s.split("\t") for s in lines)
+    rows = csv.reader(lines, "excel-tab") if quoted else (s.split("\t") for s in lines)
     number = 0
     try:
         for number, row in enumerate(rows, start=1):

@@ -147,6 +147,9 @@ class _CachedCorpus:
             with self._only_builder():
                 if self._open() is None:  # nor has another process made it meanwhile
                     self._build()
+        except UserError:
+            if self._open() is None:  # nor has another machine, which sees no lock
+                raise
         except OSError as error:
             raise UserError(
                 f"{self.folder}: can't be written: {error.strerror or error};"
@@ -250,8 +253,11 @@ class _CachedCorpus:
         counts: dict[str, FilterCounts] = {}
         warnings: list[str] = []
         keeps_text = self.config.tokenizer.sampling > 0
-        text_file = (folder / TRAIN_TEXT_FILE).open("wb") if keeps_text else nullcontext()
-        with new_corpus(folder / TRAIN_FILE) as write, text_file as text:
+        text_path = folder / TRAIN_TEXT_FILE
+        with (
+            new_corpus(folder / TRAIN_FILE) as write,
+            text_path.open("wb") if keeps_text else nullcontext() as text,
+        ):
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
                 encoder = Encoder(tokenizer, controls, limits, keeps_text)

@@ -249,6 +249,23 @@ def test_who_finds_another_one_preparing_waits_for_it(tmp_path: Path, fails: boo
     assert list(first.cache.iterdir()) == found
 
 
+def test_who_sees_no_lock_takes_the_folder_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda self, **_: None)
+    first, second = Preparation(tmp_path), Preparation(tmp_path)
+    config = first.configure()
+
+    def note(line: str) -> None:
+        list.append(first, line)
+        if "preparing" in line:
+            second.of(config)
+
+    first.append = note  # type: ignore[method-assign]
+    assert files(first.of(config).folder) == files(second.of(config).folder)
+    assert "preparing" in second
+
+
 @pytest.mark.usefixtures("two_cores")
 def test_processes_prepare_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = [*TRAIN, ("a", "b " * 300)] * 2
@@ -388,6 +405,12 @@ def test_a_pipe_is_no_text_to_train_on(run: Preparation, split: str) -> None:
     pipe = SplitConfig(source=str(run.folder / "pipe"), target=config.train.target)
     with pytest.raises(UserError, match="pipe: not a regular file"):
         run.of(replace(config, **{split: pipe}))
+
+
+def test_sides_of_equal_lengths_are_not_reported(run: Preparation) -> None:
+    targets = [target for _, target in sentences(700, seed=1)]
+    run([("abc"[i % 3], target) for i, target in enumerate(targets)])
+    assert "hardly correlate" not in run
 
 
 def test_a_missing_target_line_is_reported(run: Preparation) -> None:
