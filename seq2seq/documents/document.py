@@ -138,6 +138,7 @@ class Document:
 
     def _write(self, slot: Slot, text: Text, within: Sequence[tuple[int, int, str]]) -> str:
         """Write a translation, with what is written in the holes of its slot."""
+        assert slot.holes or not within
         if not within:
             return slot.write(text)
         if text == slot.text:

@@ -285,7 +285,7 @@ def _read(path: Path) -> dict[str, Made]:
     made: dict[str, Made] = {}
     if path.exists():
         for line in path.read_bytes().splitlines():
-            with suppress(DecodeError, RecursionError):
+            with suppress(DecodeError, UnicodeDecodeError, RecursionError):
                 entry = decode(line, type=Made)
                 made[entry.name] = entry
     return made

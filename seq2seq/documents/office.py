@@ -53,12 +53,24 @@ class Archive:
             raise UserError("the archive has two members of one name")
         if content.rfind(b"PK\x06\x07", self._zip.start_dir) >= 0:
             raise UserError("the archive is of the kind for more than 4 GiB (ZIP64)")
-        for member in self._zip.infolist():
+        for member, start, end in self._places():
             name = member.filename
             if name.startswith("/") or "\\" in name or ".." in name.split("/"):
                 raise UserError(f"the archive has a member that lies outside it: {name!r:.100}")
             if member.flag_bits & 1:
                 raise UserError("the archive is encrypted: save it without a password first")
+            header = content[start : start + 30]
+            if len(header) < 30 or header[:4] != b"PK\x03\x04":
+                raise UserError("the archive is damaged")
+            if start + 30 + sum(struct.unpack("<2H", header[26:])) + member.compress_size > end:
+                raise UserError("the archive has members inside one another, or is damaged")
+
+    def _places(self) -> Iterator[tuple[zipfile.ZipInfo, int, int]]:
+        """Yield the members in the order of their places, each with where it begins and ends."""
+        members = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
+        starts = [*map(attrgetter("header_offset"), members), self._zip.start_dir]
+        for member, (start, end) in zip(members, pairwise(starts), strict=True):
+            yield member, start, end
 
     def read(self, name: str) -> bytes:
         """Return a member without its compression, not one byte more than it says it has."""
@@ -81,10 +93,10 @@ class Archive:
         for name in self.names:
             entries[name] = entry
             entry += 46 + sum(struct.unpack_from("<3H", directory, entry + 28))
-        members = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
-        starts = [*map(attrgetter("header_offset"), members), self._zip.start_dir]
-        written = bytearray(self._content[: starts[0]])
-        for member, (start, end) in zip(members, pairwise(starts), strict=True):
+        written = bytearray()
+        for member, start, end in self._places():
+            if not written:  # something may stand before the first member
+                written += self._content[:start]
             entry = entries[member.filename]
             struct.pack_into("<L", directory, entry + 42, len(written))
             if member.filename not in new:
@@ -252,19 +264,19 @@ class _Word:
         self._content = paragraph.content
         self._run, self._run_end = f"<{prefix}r>", f"</{prefix}r>"
         items = self._join_fields(self._read(paragraph))
-        self._items: list[_Item] = []
-        sizes: Counter[str] = Counter()
+        without_cursor: list[_Item] = []
         for item in items:
-            last = self._items[-1] if self._items else item
-            if last.is_cursor and item.role == ("close", last.role[1]):
-                self._items.pop()
-            elif self._items or not item.is_loose:
-                self._items.append(item)
-            if isinstance(item.part, str):
-                sizes[item.format] += len(item.part)
-        while self._items and self._items[-1].is_loose:
-            self._items.pop()
-        self._base = max(sizes, key=sizes.__getitem__, default="")
+            last = without_cursor[-1] if without_cursor else None
+            if last and last.is_cursor and item.role == ("close", last.role[1]):
+                without_cursor.pop()
+            else:
+                without_cursor.append(item)
+        fixed = [i for i, item in enumerate(without_cursor) if not item.is_loose]
+        self._items = without_cursor[fixed[0] : fixed[-1] + 1] if fixed else []
+        sizes: Counter[str] = Counter()
+        for item in self._items:
+            sizes[item.format] += len(item.part) if isinstance(item.part, str) else 0
+        self._base = max(sizes, key=sizes.__getitem__, default="")  # of equals, the first
         self._heads: dict[str, tuple[str, str]] = {}  # of marks: what to write, and the formatting
 
     def slot(self) -> Slot | None:

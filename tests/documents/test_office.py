@@ -96,6 +96,9 @@ def field(code: str, result: str) -> str:
         ('<w:bookmarkStart w:id="1"/>' + run("Edge") + '<w:bookmarkEnd w:id="1"/>', ["Edge"]),
         (run("B") + '<w:bookmarkStart w:id="1" w:name="_GoBack"/><w:bookmarkEnd w:id="1"/>'
          + run("ack"), ["Back"]),
+        ('<w:bookmarkEnd w:id="0" w:name="_GoBack"/>' + run("Back"), ["Back"]),
+        (f"<w:hyperlink>{run('Hello', B)}</w:hyperlink>" + run("World"),
+         ["<open>", "Hello", "<close>", "World"]),
         ("<w:r><w:t>Tab</w:t><w:tab/><w:t>and</w:t><w:br/><w:noBreakHyphen/></w:r>",
          ["Tab", "<alone>", "and", "<alone>", "\u2011"]),
         (run("Note") + "<w:r><w:footnoteReference/></w:r>" + run("."), ["Note", "<alone>", "."]),
@@ -251,7 +254,8 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
         (spoilt(8, "<H", 1), "encrypted"),
         (spoilt(16, "<L", 1), "damaged"),
         (spoilt(24, "<L", 1), "damaged"),
-        (spoilt(42, "<L", 0), "damaged"),
+        (spoilt(42, "<L", 0), "inside one another"),
+        (spoilt(20, "<L", len(GOOD)), "inside one another"),
     ],
 )
 def test_hostile_archives_are_refused(content: bytes, message: str) -> None:
