@@ -136,8 +136,7 @@ def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) 
 
 def choose_search(trained: TrainedModel, config: Config) -> SearchConfig:
     """Choose the beam size and the length penalty with the best BLEU on the validation set."""
-    pairs = list(Split(config.data, "valid").pairs())
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    sources, references = zip(*Split(config.data, "valid").pairs(), strict=True)
     bleu = []
     for beam, alpha in itertools.product((4, 8), (0.6, 0.8, 1.0)):
         search = SearchConfig(beam_size=beam, alpha=alpha)

@@ -160,6 +160,7 @@ class SavedConfig:
     target_language: str
     model: TransformerConfig
     tokenizer: dict[str, Any] | None = None  # options of the tokenizer, if each side has one
+    search: Any = None  # that an earlier version chose for the model; not read
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:

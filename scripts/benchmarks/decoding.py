@@ -231,7 +231,7 @@ def print_table(results: turns.Results[System], beam: int, references: list[str]
     best = {(s.make, s.precision): s for s in sorted(speed, key=speed.__getitem__)}
     for system in speed:
         for peer in best.values():
-            if system.make == "ours" != peer.make:
+            if system.make == "ours" and peer.make != "ours":
                 print(f"\n{system.name}: {speed[system] / speed[peer]:.2f} times {peer.name}")
 
 

@@ -120,6 +120,8 @@ def main() -> None:
         own = get_context("spawn").Process(target=import_once, args=(folder, Path(name, "model")))
         own.start()
         own.join()
+        if own.exitcode:
+            raise SystemExit("the import has failed")
         measure(folder, Path(name))
 
 

@@ -1,6 +1,6 @@
 """`seq2seq translate`: a filter, N lines in, N lines out; or a document, and its translation.
 
-What can be refused is refused here, before PyTorch is loaded to translate.
+What can be refused without PyTorch is refused here, before it is loaded.
 """
 
 import argparse

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import compress
+from itertools import compress, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -107,7 +107,7 @@ class Findings:
         for sign, holds in signs.items():
             numbers = list(compress(pair_numbers.tolist(), holds))
             self.suspicious[sign] = len(numbers)
-            self.first += [(sign, number) for number in numbers[:_FIRST]]
+            self.first += zip(repeat(sign), numbers[:_FIRST], strict=False)
         logs = np.log(lengths)  # (2, pairs)
         for start in range(0, len(pairs), _WINDOW_PAIRS):
             window = slice(start, start + _WINDOW_PAIRS)

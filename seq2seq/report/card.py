@@ -62,7 +62,7 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
         ended=report.ended,
         config=report.config,
         data=report.data,
-        scores=list(_scores(report) if was_translated else _scores_of_training(report)),
+        scores=list(_scores(report)) if was_translated else list(_scores_of_training(report)),
         output_warnings=warnings if was_translated else None,
     )
 

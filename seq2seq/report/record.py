@@ -67,7 +67,10 @@ def read_data_record(run: Path) -> DataRecord | None:
     """Read the record of the training data; None if there is none, or it is corrupt."""
     path = RunFolder(run).data
     with suppress(UserError):
-        return parse_json(path, read_regular_file(path, MAX_BYTES), DataRecord)
+        content = parse_json(path, read_regular_file(path, MAX_BYTES), dict[str, Any])
+        for key in content.keys() - vars(DataRecord()).keys():
+            del content[key]  # of another version
+        return parse_json(path, json.dumps(content).encode(), DataRecord)
     return None
 
 

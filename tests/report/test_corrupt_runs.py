@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.report.record import read_data_record
+from seq2seq.report.record import DataRecord, read_data_record
 from seq2seq.run.folder import find_model
 
 FIGURES = (
@@ -66,6 +66,8 @@ def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Pat
 def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
     (tmp_path / "data.json").write_text(record)
     assert read_data_record(tmp_path) is None
+    (tmp_path / "data.json").write_text('{"warnings": ["abc"], "of_another_version": [1]}')
+    assert read_data_record(tmp_path) == DataRecord(warnings=["abc"])
 
 
 def test_validation_text_that_is_a_pipe_is_refused(
