@@ -87,7 +87,7 @@ class Recorder:
 # The loop.
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
@@ -108,8 +108,16 @@ class Trainer:
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
-        parts = (self.compute, self.seed, self.world, self.forms, self.clock)
-        self.updater = Updater(self.model, self.batching, self.config, *parts)
+        self.updater = Updater(
+            self.model,
+            self.batching,
+            self.config,
+            compute=self.compute,
+            seed=self.seed,
+            world=self.world,
+            forms=self.forms,
+            clock=self.clock,
+        )
         self.optimizer = self.updater.optimizer
         self.micro_batches = self.config.micro_batches(self.world.size)
         self.progress = Progress()
@@ -213,11 +221,9 @@ class Trainer:
     def steps(self) -> Generator["ReadyStep"]:
         """Yield steps, starting from the progress; the next one is made ahead, in a thread."""
         progress = self.progress
-        # From the last one on: the corpus makes no more epochs, the thread ends, then the stream.
         with (
             closing(self._stream(progress.epoch, progress.batch)) as stream,
-            closing(made_ahead(map(self._make_step, repeat(stream)))) as ready,
-            closing(self.batching.corpus),
+            closing(made_ahead(map(self._make_step, repeat(stream)), self.batching)) as ready,
         ):
             while True:
                 requested = self.clock()
@@ -230,7 +236,7 @@ class Trainer:
     def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
         """Yield all micro-batches from a position on, each with its epoch and the next position."""
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
-        with closing(made_ahead(map(self.batching.epoch, count(epoch)))) as epochs:
+        with closing(made_ahead(map(self.batching.epoch, count(epoch)), self.batching)) as epochs:
             for number, batches in enumerate(epochs, epoch):
                 for place in range(position, len(batches)):
                     yield batches[place], number, place + 1
@@ -260,9 +266,12 @@ class Trainer:
             raise
 
 
-def made_ahead(items: Iterator[T]) -> Generator[T]:
-    """Yield endless items; a thread makes the next one while one is used."""
-    with ThreadPoolExecutor(1) as thread:
+def made_ahead(items: Iterator[T], batching: Batching) -> Generator[T]:
+    """Yield endless items; a thread makes the next one while one is used.
+
+    At the end, the corpus makes no more epochs, for which the thread would be waited for.
+    """
+    with ThreadPoolExecutor(1) as thread, closing(batching.corpus):
         following = thread.submit(next, items)
         while True:
             item = following.result()

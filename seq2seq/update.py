@@ -338,7 +338,7 @@ class StepBatches(NamedTuple):
     target_tokens: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Updater:
     """Updates a model; started updates are read later, so that a GPU always has work."""
 

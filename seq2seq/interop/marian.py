@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.files import open_regular_file
+from seq2seq.interop.pair_tokenizer import check_pieces
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.zoo.modern import modern_choices
@@ -126,6 +127,10 @@ def make_table(
     rows[CONTROL_PIECES[START_ID]] = NO_ROW if start_row is None else start_row
     for piece in sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__):
         rows[piece] = vocabulary[piece]
+    try:
+        check_pieces(path.name, list(rows))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
     return rows
 
 

@@ -160,6 +160,12 @@ class _Side:
 def _read_table(name: str, content: bytes) -> list[str]:
     """Read and check a table of pieces in the order of their ids."""
     pieces: list[str] = parse_json(Path(name), content, list[str])
+    check_pieces(name, pieces)
+    return pieces
+
+
+def check_pieces(name: str, pieces: Sequence[str]) -> None:
+    """Check a table of pieces in the order of their ids."""
     if pieces[: len(CONTROL_PIECES)] != list(CONTROL_PIECES.values()):
         raise ValueError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
     if len(pieces) > tokenizer.MAX_PIECES:
@@ -168,7 +174,6 @@ def _read_table(name: str, content: bytes) -> list[str]:
         raise ValueError(f"{name} has a piece twice")
     if max(map(len, pieces)) > tokenizer.MAX_PIECE:
         raise ValueError(f"{name} has a piece of more than {tokenizer.MAX_PIECE:,} characters")
-    return pieces
 
 
 def dump_pieces(pieces: Iterable[str]) -> bytes:

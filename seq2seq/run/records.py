@@ -253,7 +253,7 @@ def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> N
         losses.plot(steps, np.log(perplexities), label=label)
     losses.set(xlabel="step", ylabel="nats per target token", title="loss")
     losses.legend()
-    sets = [name for name in dict.fromkeys(chain(*records)) if name.endswith("/bleu")]
+    sets = [name for name in dict.fromkeys(chain.from_iterable(records)) if name.endswith("/bleu")]
     for name in sets:
         bleu.plot(*curve(name), marker="o", markersize=3, label=set_name(name))
     if len(sets) > 1:

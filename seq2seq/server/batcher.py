@@ -132,17 +132,20 @@ class Batcher:
         loop = asyncio.get_running_loop()
         size = sum(job.sizes[i] for job, i in taken)
         start = loop.time()
-        await self._answer(taken)
-        seconds = max(loop.time() - start, 1e-6)
-        self._rate += _SMOOTHING * (size / seconds - self._rate)
-        self.running -= size
-        self._batches.discard(asyncio.current_task())
-        self._begin()
+        try:
+            await self._answer(taken)
+        finally:
+            seconds = max(loop.time() - start, 1e-6)
+            self._rate += _SMOOTHING * (size / seconds - self._rate)
+            self.running -= size
+            self._batches.discard(asyncio.current_task())
+            self._begin()
 
     async def _answer(self, taken: _Batch) -> None:
         """Hand out the results of a batch to its jobs, or the error that a job causes."""
         try:
             results = await self._run(taken[0][0].key, [job.items[i] for job, i in taken])
+            answers = list(zip(taken, results, strict=True))
         except Exception as error:  # of any kind: it belongs to whoever waits for the result
             jobs = dict.fromkeys(job for job, _ in taken)
             if len(jobs) > 1:
@@ -153,6 +156,6 @@ class Batcher:
                     if not job.results[i].done():
                         job.results[i].set_exception(error)
         else:
-            for (job, i), result in zip(taken, results, strict=True):
+            for (job, i), result in answers:
                 if not job.results[i].done():
                     job.results[i].set_result(result)

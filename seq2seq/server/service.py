@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, count, islice, starmap
+from itertools import chain, islice, starmap
 from typing import Any
 
 import torch
@@ -285,8 +285,11 @@ class Source:
         The alternatives are made of the second candidates of all lines, of the third ones, and so
         on; a line that has fewer gives its last. Equal ones are skipped.
         """
-        placed = map(self.plan.place, self.alignments, count())
-        self.text, *self.alternatives = dict.fromkeys(self.document.join(its) for its in placed)
+        most = max((len(each.candidates) for each in self.plan.translations), default=1)
+        texts = dict[str | bytes, None]()
+        for rank, alignments in enumerate(self.alignments[: max(most, 1)]):
+            texts[self.document.join(self.plan.place(alignments, rank))] = None
+        self.text, *self.alternatives = texts
 
     def describe(self) -> list[tuple[str, dict[str, Any]]]:
         """Make the details; return each output in them, the alternatives too, with its source."""

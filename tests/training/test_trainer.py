@@ -6,8 +6,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from seq2seq.run.checkpoint import (
 )
 from seq2seq.run.training import fit_memory
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.trainer import Progress, Trainer
+from seq2seq.trainer import Progress, Trainer, made_ahead
 from seq2seq.update import Forms
 from tests.toy import encoded_corpus
 from tests.training.records import V, make_trainer, train
@@ -413,3 +415,35 @@ def test_batches_are_halved_until_the_largest_fits(
     longest = "a single pair of {} source and {} target".format(*corpus.longest)
     with pytest.raises(OutOfMemoryError, match=longest):
         attempt(hopeless, 1)
+
+
+def test_an_interruption_while_waiting_for_a_step_ends_its_making_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    corpus = FakeCorpus()
+    ready = made_ahead(corpus.epochs(), SimpleNamespace(corpus=corpus))  # type: ignore[arg-type]
+    assert next(ready) == 0
+
+    def interrupted(_: Future[int]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(ready)
+    assert corpus.was_closed == [True]
+
+
+class FakeCorpus:
+    """Makes each epoch but the first until it is closed, or for ten seconds."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.was_closed: list[bool] = []
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def epochs(self) -> Iterator[int]:
+        yield 0
+        self.was_closed.append(self.closed.wait(10))
+        yield 1
