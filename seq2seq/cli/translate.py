@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 
 from seq2seq.cli.main import rank_and_size
 from seq2seq.cli.text import check_output, open_input
-from seq2seq.documents.formats import FORMATS, find_format
 from seq2seq.documents.lines import is_plain
 from seq2seq.errors import UsageError, UserError
 from seq2seq.text import COMPRESSIONS, open_binary
@@ -64,6 +63,8 @@ def _document_format(arguments: argparse.Namespace) -> str:
     """Return the format of the input; "" if it is lines of text."""
     if arguments.input == "-" and arguments.format is None:
         return ""
+    from seq2seq.documents.formats import FORMATS, find_format  # late: it loads all readers
+
     path = PurePath(arguments.input)
     bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     format_name: str = arguments.format or find_format(bare.name)
