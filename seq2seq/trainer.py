@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from seq2seq.batches import Batching, Rows
+from seq2seq.batches import Batching, EncodedCorpus, Rows
 from seq2seq.device import Compute, Signals, World
 from seq2seq.transformer import Transformer
 from seq2seq.update import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
@@ -220,10 +220,10 @@ class Trainer:
 
     def steps(self) -> Generator["ReadyStep"]:
         """Yield steps, starting from the progress; the next one is made ahead, in a thread."""
-        progress = self.progress
+        progress, corpus = self.progress, self.batching.corpus
         with (
             closing(self._stream(progress.epoch, progress.batch)) as stream,
-            closing(made_ahead(map(self._make_step, repeat(stream)), self.batching)) as ready,
+            closing(made_ahead(map(self._make_step, repeat(stream)), corpus)) as ready,
         ):
             while True:
                 requested = self.clock()
@@ -236,7 +236,8 @@ class Trainer:
     def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
         """Yield all micro-batches from a position on, each with its epoch and the next position."""
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
-        with closing(made_ahead(map(self.batching.epoch, count(epoch)), self.batching)) as epochs:
+        orders, corpus = map(self.batching.epoch, count(epoch)), self.batching.corpus
+        with closing(made_ahead(orders, corpus)) as epochs:
             for number, batches in enumerate(epochs, epoch):
                 for place in range(position, len(batches)):
                     yield batches[place], number, place + 1
@@ -266,12 +267,12 @@ class Trainer:
             raise
 
 
-def made_ahead(items: Iterator[T], batching: Batching) -> Generator[T]:
+def made_ahead(items: Iterator[T], corpus: EncodedCorpus) -> Generator[T]:
     """Yield endless items; a thread makes the next one while one is used.
 
     At the end, the corpus makes no more epochs, for which the thread would be waited for.
     """
-    with ThreadPoolExecutor(1) as thread, closing(batching.corpus):
+    with ThreadPoolExecutor(1) as thread, closing(corpus):
         following = thread.submit(next, items)
         while True:
             item = following.result()

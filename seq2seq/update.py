@@ -381,8 +381,8 @@ class Updater:
         for number, pairs in share:
             pieces = cut(pairs, self.batching.corpus.lengths(pairs), self.most_tokens)
             batches += [((number, i), self.forms.collate(piece)) for i, piece in enumerate(pieces)]
-        lengths = self.batching.corpus.lengths(np.concatenate(micro_batches))
-        return StepBatches(batches, *(int(side.sum()) for side in lengths))
+        source, target = self.batching.corpus.lengths(np.concatenate(micro_batches))
+        return StepBatches(batches, int(source.sum()), int(target.sum()))
 
     def start(self, batches: StepBatches, step: int, where: str, data_wait: float = 0.0) -> None:
         """Start update number `step`, from 1.

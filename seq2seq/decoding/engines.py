@@ -224,7 +224,7 @@ class CTranslate2Engine(Engine):
             truncated = length >= max_length
             # CTranslate2 counts `</s>` unless the output was cut off.
             log_probability = score * (length + (not truncated)) ** config.alpha
-            token_ids = list(map(self._ids.__getitem__, pieces))
+            token_ids = [self._ids[piece] for piece in pieces]
             penalized = log_probability / length_penalty(length + 1, config.alpha)
             hypotheses.setdefault(tuple(token_ids), Hypothesis(token_ids, penalized, truncated))
         ordered = sorted(hypotheses.values(), key=lambda hypothesis: -hypothesis.score)

@@ -110,7 +110,7 @@ class PairTokenizer(Tokenizer):
 
     def source_pieces(self, token_ids: list[int]) -> list[str]:
         """Return the source's piece of each id."""
-        return list(map(self._source.pieces.__getitem__, token_ids))
+        return [self._source.pieces[token_id] for token_id in token_ids]
 
     def files(self) -> dict[str, bytes]:
         """Return the files of a model folder that hold the tokenizer."""

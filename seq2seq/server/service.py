@@ -41,7 +41,8 @@ so Somali  sq Albanian  sr Serbian  sv Swedish  sw Swahili  ta Tamil  te Telugu 
 tk Turkmen  tl Tagalog  tr Turkish  uk Ukrainian  ur Urdu  uz Uzbek  vi Vietnamese  xh Xhosa
 yi Yiddish  yo Yoruba  zh Chinese  zu Zulu
 """
-LANGUAGE_NAMES = dict(map(str.split, _NAMES.strip().replace("  ", "\n").split("\n")))
+_words = _NAMES.split()
+LANGUAGE_NAMES = dict(zip(_words[::2], _words[1::2], strict=True))
 """English names by ISO 639-1 code."""
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -421,7 +420,7 @@ def test_an_interruption_while_waiting_for_a_step_ends_its_making_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     corpus = FakeCorpus()
-    ready = made_ahead(corpus.epochs(), SimpleNamespace(corpus=corpus))  # type: ignore[arg-type]
+    ready = made_ahead(corpus.epochs(), corpus)  # type: ignore[arg-type]
     assert next(ready) == 0
 
     def interrupted(_: Future[int]) -> None:
