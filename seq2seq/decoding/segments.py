@@ -142,7 +142,7 @@ def make_segments(
             copied = text[:start]
             for piece in split_text(text[start:], tokenizer, limits.source, language):
                 parts.append(_Part(line_index, copied, piece, of_first))
-                copied = of_first = ""
+                copied = of_first = ""  # those of the first piece alone
     encoded = tokenizer.encode_source([part.text.strip() for part in parts])
     encoded_prefixes = tokenizer.encode_target([part.prefix for part in parts])
     segments_of_lines: list[list[Segment]] = [[] for _ in lines]
@@ -221,7 +221,7 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
             return
         split, *later = waiting
         for part in split(piece):
-            yield from divide(part, later or waiting)
+            yield from divide(part, later or waiting)  # the last of them as often as it takes
 
     if fits(text):
         return [text]

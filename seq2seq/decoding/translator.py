@@ -264,7 +264,8 @@ class Translator:
                         f"line {line}: the {side} has {len(ids)} tokens, at most {longest} can be"
                         " scored; skip the pair, or split it"
                     )
-            pairs.append((self.controls * bool(source) + [*source, END_ID], [*target, END_ID]))
+            controls = self.controls if source else ()
+            pairs.append(([*controls, *source, END_ID], [*target, END_ID]))
         sizes = [max(map(len, pair)) for pair in pairs]
         nothing = TargetScore(0.0, 0)
         return self._map_batches(partial(score_targets, self.models), pairs, sizes, nothing)
@@ -458,8 +459,9 @@ def make_batches(
     divisions = [1] * len(batches)
 
     def tokens(b: int) -> float:
-        divisible = divisions[b] < len(batches[b])
-        return divisible * len(batches[b]) * sizes[batches[b][0]] / divisions[b]
+        if divisions[b] == len(batches[b]):
+            return 0.0
+        return len(batches[b]) * sizes[batches[b][0]] / divisions[b]
 
     while sum(divisions) < min(workers, len(order)):
         divisions[max(range(len(batches)), key=tokens)] += 1
