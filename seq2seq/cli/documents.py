@@ -14,15 +14,14 @@ from seq2seq.cli.translation_options import load_translator
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Languages
-from seq2seq.documents.folder import LOCK, MADE, FolderTranslation, read_document
+from seq2seq.documents.folder import MADE, FolderTranslation, read_document
 from seq2seq.documents.formats import read_file
 from seq2seq.documents.translate import translate_file
 from seq2seq.errors import UsageError, UserError
-from seq2seq.files import remove_leftovers
 from seq2seq.tokenizer import UNNAMED
 
 INCOMPLETE = 3
-"""The exit code if a folder has documents that can't be translated, or that a user has to edit."""
+"""The exit code if a folder has documents that can't be translated, or that a user has edited."""
 
 
 def translate_documents(arguments: argparse.Namespace, format_name: str) -> int:
@@ -60,9 +59,7 @@ def _check_folders(arguments: argparse.Namespace) -> None:
     if output == folder or folder in output.parents:
         raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
     is_begun = (output / MADE).exists()
-    if arguments.resume and not is_begun:
-        remove_leftovers(output)
-    is_empty = output.is_dir() and all(path.name == LOCK for path in output.iterdir())
+    is_empty = output.is_dir() and not any(output.iterdir())
     is_fit = is_empty or (arguments.resume and is_begun)
     if output.exists() and not is_fit:
         advice = f", and has no {MADE}, so it is no translation of a folder: choose a new one"

@@ -103,7 +103,7 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
     partial_path = path.with_name(f"{path.name}.resume.part")
     state = partial_path.with_suffix(".json")
     with files.errors_as_user_errors(partial_path), partial_path.open("a+b") as file:
-        _lock(partial_path, file)
+        lock(partial_path, file)
         files.remove_leftovers(path.parent)
         progress = Progress(json.loads(json.dumps(made_by)))
         if not os.fstat(file.fileno()).st_size:
@@ -151,7 +151,8 @@ def models_sha256(runs: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(models).encode()).hexdigest()
 
 
-def _lock(path: Path, file: BinaryIO) -> None:
+def lock(path: Path, file: BinaryIO) -> None:
+    """Refuse to write a file that another process is writing."""
     try:  # not by filelock, which empties the file that it locks
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
