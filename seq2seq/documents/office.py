@@ -6,10 +6,10 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from io import BytesIO
-from itertools import accumulate, pairwise
-from operator import attrgetter
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from seq2seq.documents import encodings
@@ -28,7 +28,8 @@ from seq2seq.documents.encodings import Encoding
 from seq2seq.documents.xml import Element, Role, escape, pair, parse, read_span, read_string
 from seq2seq.errors import UserError
 
-_MAX_XML = 100_000_000  # bytes of the members that are read, without compression
+# Bytes without compression: of the members that are read, and of all
+_MAX_XML, _MAX_BYTES = 100_000_000, 1_000_000_000
 _ERRORS = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, OSError,
 )  # fmt: skip
@@ -38,7 +39,6 @@ class Archive:
     """A ZIP archive without tricks: no member twice, none outside, none encrypted."""
 
     def __init__(self, content: bytes) -> None:
-        self._content = content
         try:
             self._zip = zipfile.ZipFile(BytesIO(content))
         except _ERRORS as error:
@@ -46,40 +46,24 @@ class Archive:
                 f"not a ZIP archive ({error}): it is damaged, protected by a password, or has an"
                 " older format"
             ) from None
-        self.names = self._zip.namelist()
-        """The names of the members, in their order."""
-        self._left = _MAX_XML
-        if len(set(self.names)) < len(self.names):
+        self.members = {member.filename: member for member in self._zip.infolist()}
+        if len(self.members) < len(self._zip.infolist()):
             raise UserError("the archive has two members of one name")
-        if content.rfind(b"PK\x06\x07", self._zip.start_dir) >= 0:
-            raise UserError("the archive is of the kind for more than 4 GiB (ZIP64)")
-        for member, start, end in self._places():
-            name = member.filename
+        self.check_size(self.members, _MAX_BYTES, "")
+        for name, member in self.members.items():
             if name.startswith("/") or "\\" in name or ".." in name.split("/"):
                 raise UserError(f"the archive has a member that lies outside it: {name!r:.100}")
             if member.flag_bits & 1:
                 raise UserError("the archive is encrypted: save it without a password first")
-            header = content[start : start + 30]
-            if len(header) < 30 or header[:4] != b"PK\x03\x04":
-                raise UserError("the archive is damaged")
-            if start + 30 + sum(struct.unpack("<2H", header[26:])) + member.compress_size > end:
-                raise UserError("the archive has members inside one another, or is damaged")
 
-    def _places(self) -> Iterator[tuple[zipfile.ZipInfo, int, int]]:
-        """Yield the members in the order of their places, each with where it begins and ends."""
-        members = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
-        starts = [*map(attrgetter("header_offset"), members), self._zip.start_dir]
-        for member, (start, end) in zip(members, pairwise(starts), strict=True):
-            yield member, start, end
+    def check_size(self, names: Iterable[str], limit: int, kind: str) -> None:
+        """Refuse an archive of which some members together have more bytes, so they say."""
+        if sum(self.members[name].file_size for name in names) > limit:
+            raise UserError(f"the archive has more than {limit:,} bytes{kind}")
 
     def read(self, name: str) -> bytes:
         """Return a member without its compression, not one byte more than it says it has."""
-        member = self._zip.getinfo(name)
-        self._left -= member.file_size
-        if self._left < 0:
-            raise UserError(f"the archive has more than {_MAX_XML:,} bytes of text")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise UserError("compressed in a way that is not known")
+        member = self.members[name]
         try:
             with self._zip.open(member) as file:
                 return file.read(member.file_size + 1)
@@ -88,35 +72,12 @@ class Archive:
 
     def replace(self, new: Mapping[str, bytes]) -> bytes:
         """Return the archive with other content in some members."""
-        directory = bytearray(self._content[self._zip.start_dir :])
-        entries, entry = {}, 0  # where members are in it
-        for name in self.names:
-            entries[name] = entry
-            entry += 46 + sum(struct.unpack_from("<3H", directory, entry + 28))
-        written = bytearray()
-        for member, start, end in self._places():
-            if not written:  # something may stand before the first member
-                written += self._content[:start]
-            entry = entries[member.filename]
-            struct.pack_into("<L", directory, entry + 42, len(written))
-            if member.filename not in new:
-                written += self._content[start:end]
-                continue
-            data = packed = new[member.filename]
-            if member.compress_type == zipfile.ZIP_DEFLATED:
-                compressor = zlib.compressobj(wbits=-15)
-                packed = compressor.compress(data) + compressor.flush()
-            numbers = struct.pack("<3L", zlib.crc32(data), len(packed), len(data))
-            directory[entry + 8] &= ~8  # the sizes are in the header, not behind the data
-            directory[entry + 16 : entry + 28] = numbers
-            (length,) = struct.unpack_from("<H", self._content, start + 26)
-            header = bytearray(self._content[start : start + 30 + length])
-            header[6] &= ~8
-            header[14:30] = numbers + struct.pack("<2H", length, 0)
-            written += header + packed
-        end = directory.rindex(b"PK\x05\x06")
-        struct.pack_into("<L", directory, end + 16, len(written))
-        return bytes(written + directory)
+        written = BytesIO()
+        with zipfile.ZipFile(written, "w") as archive:
+            archive.comment = self._zip.comment
+            for name, member in self.members.items():
+                archive.writestr(copy(member), new[name] if name in new else self.read(name))
+        return written.getvalue()
 
 
 # What in a paragraph of a .odt is no word: layout, notes, drawings, and what marks a place.
@@ -128,31 +89,32 @@ _ODT_RANGE = re.compile(r"(text:bookmark|text:reference-mark|text:change)-(start
 
 
 def read_archive(
-    content: bytes,
-    is_main: Callable[[str], object],
-    is_part: Callable[[str], object],
-    read: Callable[[Element], Iterator[Slot]],
+    content: bytes, is_part: Callable[[str], object], read: Callable[[Element], Iterator[Slot]]
 ) -> File:
-    """Read the parts of an archive that `is_part` names, if it has the one that `is_main` does."""
+    """Read the parts of an archive that `is_part` names."""
     archive = Archive(content)
-    if not any(map(is_main, archive.names)):
-        raise UserError("the archive has no main part: it is no document of this format")
+    archive.check_size(filter(is_part, archive.members), _MAX_XML, " of text")
     manifest = "META-INF/manifest.xml"
-    if manifest in archive.names and b"encryption-data" in archive.read(manifest):
+    if manifest in archive.members and b"encryption-data" in archive.read(manifest):
         raise UserError("the document is encrypted: save it without a password first")
-    members: dict[str, tuple[Document, Encoding]] = {}
-    for name in filter(is_part, archive.names):
+    documents: dict[str, tuple[Document, Encoding]] = {}
+    for name in archive.members:
         try:
+            member = archive.read(name)  # of all, so that none turns out to be damaged later
+            if not is_part(name):
+                continue
             text, encoding = encodings.decode(
-                archive.read(name), declared=encodings.XML, errors="xmlcharrefreplace"
+                member, declared=encodings.XML, errors="xmlcharrefreplace"
             )
             if re.search(r"<!DOCTYPE", text[:10_000]):
                 raise UserError("it has a DOCTYPE, which such documents must not have")
             slots = sorted(read(parse(text)), key=lambda slot: (slot.start, -slot.end))
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
-        members[name] = Document(text, slots), encoding
-    return File(content, members, archive.replace)
+        documents[name] = Document(text, slots), encoding
+    if not documents:
+        raise UserError("the archive has no text: it is no document of this format")
+    return File(content, documents, archive.replace)
 
 
 def read_odt(content: bytes, _languages: Languages) -> File:
@@ -160,8 +122,7 @@ def read_odt(content: bytes, _languages: Languages) -> File:
 
     Deleted text and fields stay as they are.
     """
-    names = {"content.xml", "styles.xml"}
-    return read_archive(content, "content.xml".__eq__, names.__contains__, _odt_slots)
+    return read_archive(content, {"content.xml", "styles.xml"}.__contains__, _odt_slots)
 
 
 def _odt_slots(root: Element) -> Iterator[Slot]:
@@ -189,11 +150,6 @@ _DOCX_PARTS = re.compile(
     r"|charts/chart\d*|diagrams/(data|drawing)\d*)\.xml",
     re.ASCII,
 )
-_MAIN = re.compile(r"word/document\d*\.xml")
-_NAMESPACES = "http://(?:schemas.openxmlformats.org/{0}/2006|purl.oclc.org/ooxml/{0})/main"
-_PREFIX = rf"\sxmlns:([\w.-]+)\s*=\s*[\"']{_NAMESPACES}[\"']"
-_WORD = re.compile(_PREFIX.format("wordprocessingml"))
-_DRAWING = re.compile(_PREFIX.format("drawingml"))
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
 # What says where spelling errors and pages were in the original.
@@ -212,14 +168,13 @@ def read_docx(content: bytes, _languages: Languages) -> File:
 
     Deleted text, codes of fields and formulas stay as they are.
     """
-    return read_archive(content, _MAIN.fullmatch, _DOCX_PARTS.fullmatch, _docx_slots)
+    return read_archive(content, _DOCX_PARTS.fullmatch, _docx_slots)
 
 
 def _docx_slots(root: Element) -> Iterator[Slot]:
-    is_text = _WORD.search(root.tag) or _DRAWING.search(root.tag)
-    prefix = f"{is_text[1]}:" if is_text else "w:"
-    # Drawings don't know the attribute.
-    space = "" if is_text and is_text.re is _DRAWING else ' xml:space="preserve"'
+    # The paragraphs of charts and diagrams don't know the attribute.
+    is_text = root.name.startswith("w:")
+    prefix, space = ("w:", ' xml:space="preserve"') if is_text else ("a:", "")
     for element in root.walk(f"{prefix}p"):
         if slot := _Word(prefix, space, element).slot():
             yield slot
@@ -245,11 +200,6 @@ class _Item(NamedTuple):
         return isinstance(self.part, Mark) and not self.run and self.depth == 0
 
     @property
-    def is_cursor(self) -> bool:
-        """Whether it is the bookmark where Word was when the document was saved."""
-        return isinstance(self.part, Mark) and '"_GoBack"' in self.part.raw
-
-    @property
     def depth(self) -> int:
         """By how much it leads into elements around runs, or out of them."""
         return (self.role == ("open", None)) - (self.role == ("close", None))
@@ -264,15 +214,8 @@ class _Word:
         self._content = paragraph.content
         self._run, self._run_end = f"<{prefix}r>", f"</{prefix}r>"
         items = self._join_fields(self._read(paragraph))
-        without_cursor: list[_Item] = []
-        for item in items:
-            last = without_cursor[-1] if without_cursor else None
-            if last and last.is_cursor and item.role == ("close", last.role[1]):
-                without_cursor.pop()
-            else:
-                without_cursor.append(item)
-        fixed = [i for i, item in enumerate(without_cursor) if not item.is_loose]
-        self._items = without_cursor[fixed[0] : fixed[-1] + 1] if fixed else []
+        fixed = [i for i, item in enumerate(items) if not item.is_loose]
+        self._items = items[fixed[0] : fixed[-1] + 1] if fixed else []
         sizes: Counter[str] = Counter()
         for item in self._items:
             sizes[item.format] += len(item.part) if isinstance(item.part, str) else 0

@@ -94,9 +94,6 @@ def field(code: str, result: str) -> str:
         (run("Old") + f"<w:del>{run('er')}</w:del>" + run(" days"), ["Old", "<alone>", " days"]),
         (f"<w:ins>{run('New')}</w:ins>" + run(" days"), ["<open>", "New", "<close>", " days"]),
         ('<w:bookmarkStart w:id="1"/>' + run("Edge") + '<w:bookmarkEnd w:id="1"/>', ["Edge"]),
-        (run("B") + '<w:bookmarkStart w:id="1" w:name="_GoBack"/><w:bookmarkEnd w:id="1"/>'
-         + run("ack"), ["Back"]),
-        ('<w:bookmarkEnd w:id="0" w:name="_GoBack"/>' + run("Back"), ["Back"]),
         (f"<w:hyperlink>{run('Hello', B)}</w:hyperlink>" + run("World"),
          ["<open>", "Hello", "<close>", "World"]),
         ("<w:r><w:t>Tab</w:t><w:tab/><w:t>and</w:t><w:br/><w:noBreakHyphen/></w:r>",
@@ -245,17 +242,16 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
     [
         (b"\xd0\xcf\x11\xe0", "not a ZIP archive"),
         (GOOD[:-20], "not a ZIP archive"),
-        (archive(("a", "b")), "no main part"),
+        (archive(("a", "b")), "has no text"),
         (archive(("word/document.xml", ""), ("../a", "")), "lies outside it"),
         (archive(("word/document.xml", ""), ("word/document.xml", "")), "two members of one name"),
         (archive(("word/document.xml", "<!DOCTYPE a><a/>")), "it has a DOCTYPE"),
         (archive(("word/document.xml", b"\xff\xfe\xfd")), "word/document.xml: the file is not"),
-        (archive(("word/document.xml", " " * 100_000_001)), "more than 100,000,000 bytes"),
+        (archive(("word/document.xml", " " * 100_000_001)), "100,000,000 bytes of text"),
         (spoilt(8, "<H", 1), "encrypted"),
         (spoilt(16, "<L", 1), "damaged"),
         (spoilt(24, "<L", 1), "damaged"),
-        (spoilt(42, "<L", 0), "inside one another"),
-        (spoilt(20, "<L", len(GOOD)), "inside one another"),
+        (spoilt(24, "<L", 2**31), "more than 1,000,000,000 bytes"),
     ],
 )
 def test_hostile_archives_are_refused(content: bytes, message: str) -> None:
