@@ -4,12 +4,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from seq2seq.documents.document import (
     UTF_16_ESCAPE,
-    Escape,
     Languages,
     Slot,
     Text,
@@ -52,10 +50,9 @@ def read_json(content: str, _languages: Languages) -> Iterator[Slot]:
     described = set[str]()
     if entries and all(isinstance(entry, dict) for entry in entries):
         described = _MESSAGE_KEYS.intersection(*entries)
-    quote = _quote_as(content)
     for depth, key, match in _values(content):
         if not described or (depth == 2 and key in described):
-            yield from _slots(content, match, _JSON, quote)
+            yield from _slots(content, match, _JSON)
 
 
 def read_arb(content: str, languages: Languages) -> Iterator[Slot]:
@@ -66,12 +63,12 @@ def read_arb(content: str, languages: Languages) -> Iterator[Slot]:
     locale = str(bundle.get("@@locale", ""))
     if not same_language(locale, languages.target):  # it may be a copy that is to be translated
         check_languages(locale, "", languages)
-    target, quote = quote_json(languages.target.replace("-", "_")), _quote_as(content)
+    target = quote_json(languages.target.replace("-", "_"))
     for depth, key, match in _values(content):
         if depth == 1 and key == "@@locale":
             yield Slot((), *match.span(1), lambda _: target)
         elif depth == 1 and key[:1] != "@":
-            yield from _slots(content, match, WITHOUT_BRANCHES, quote)
+            yield from _slots(content, match, WITHOUT_BRANCHES)
 
 
 def check_json(content: str) -> object:
@@ -98,20 +95,15 @@ def _values(content: str) -> Iterator[tuple[int, str, re.Match[str]]]:
             yield depth, key, match
 
 
-def _slots(content: str, match: re.Match[str], syntax: Syntax, quote: Escape) -> Iterator[Slot]:
+def _slots(content: str, match: re.Match[str], syntax: Syntax) -> Iterator[Slot]:
     text, offsets = unescape(match[1], _ESCAPE, _CHARACTERS)
     slots = only_language(find_texts(text, ICU if is_icu(text) else syntax))
-    return quoted(content, match.start(1), slots, offsets, quote)
+    return quoted(content, match.start(1), slots, offsets, quote_json)
 
 
-def _quote_as(content: str) -> Escape:
-    """Return what quotes strings in ASCII if a file has such escapes, and nothing else."""
-    return partial(quote_json, ascii_only=content.isascii() and "\\u" in content)
-
-
-def quote_json(text: str, ascii_only: bool = False) -> str:
+def quote_json(text: str) -> str:
     """Write a text as it stands between quotation marks."""
-    return json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 _MEMBER = re.compile(r'[\s,{]*("(?:[^"\\]|\\.)*+")\s*:\s*')

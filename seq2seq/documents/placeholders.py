@@ -5,8 +5,8 @@ the branches of messages, and values that are code rather than language.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 
 from seq2seq.documents.document import Mark, Slot, Text, join_strings, only_strings, write_text
@@ -65,8 +65,6 @@ PLAIN = Syntax(r"""%<\w{3,}>\w*|\$\{(?:[^{}'"]++|'[^']*+'|"[^"]*+")*+\}""")
 """No way of formatting is known: other placeholders are found later."""
 PRINTF = Syntax(_DIRECTIVE, lambda text: text.replace("%", "%%"), {"%%": "%"})
 """`%s` and `%(count)d`; `%%` is a percent sign."""
-APPLE = replace(PRINTF, arguments=_DIRECTIVE.replace("+ #", "+#"))
-"""The same where no flag says that there are directives: `100% done` has none."""
 BRACES = Syntax(_ARGUMENT, lambda text: re.sub(r"([{}])", r"\1\1", text), {"{{": "{", "}}": "}"})
 """Python's and C#'s `{name}`; `{{` is a brace."""
 JAVA = Syntax(
@@ -92,18 +90,6 @@ ICU = Syntax(
     characters=WITHOUT_BRANCHES.characters,
 )
 """`{count, plural, one{# dog} other{# dogs}}`."""
-
-
-def combine(syntaxes: Sequence[Syntax]) -> Syntax:
-    """Read a message by several rules at once."""
-    if len(syntaxes) < 2:
-        return syntaxes[0] if syntaxes else PLAIN
-    first, rest = syntaxes[0], combine(syntaxes[1:])
-    return Syntax(
-        f"{first.arguments}|{rest.arguments}",
-        lambda text: first.escape(rest.escape(text)),
-        {**first.characters, **rest.characters},
-    )
 
 
 def find_texts(message: str, syntax: Syntax) -> list[Slot]:

@@ -10,9 +10,9 @@ from seq2seq.documents.document import Languages, Slot, Text, check_languages, u
 from seq2seq.documents.placeholders import (
     BRACES,
     JAVA,
+    PLAIN,
     PRINTF,
     Syntax,
-    combine,
     find_texts,
     key_first,
 )
@@ -32,7 +32,6 @@ _CHARACTERS = {
 _ESCAPES = {ord(character): f"\\{name}" for name, character in _CHARACTERS.items()}
 _KEYWORDS = ["msgctxt", "msgid", "msgid_plural", "msgstr"]  # in the order of an entry
 _LANGUAGE = re.compile(r"^Language: *(\S+)", re.MULTILINE)
-_WIDTH = 79  # as the tools of gettext write
 _SYNTAXES = {
     **dict.fromkeys(["python-brace-format", "csharp-format", "c++-format", "rust-format"], BRACES),
     "java-format": JAVA,
@@ -84,17 +83,12 @@ def read_po(content: str, languages: Languages, *, fuzzy: bool = False) -> Itera
 
 def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     slots: list[Slot] = []
-    flagged = list(map(_SYNTAXES.get, entry.flags))
-    syntax = combine(list(filter(flagged.__contains__, (PRINTF, BRACES, JAVA))))
+    syntax = next(filter(None, map(_SYNTAXES.get, entry.flags)), PLAIN)
     singular = entry.fields["msgid"].value
     plural = entry.fields.get("msgid_plural", entry.fields["msgid"]).value
-    # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.
-    arguments = re.compile(syntax.arguments)
-    is_counted = len(arguments.findall(singular)) == len(arguments.findall(plural))
-    serves_first = len(entry.targets) == 2 or (len(entry.targets) > 2 and is_counted)
     for key, target in entry.targets.items():
         if not target.value or (fuzzy and "fuzzy" in entry.flags):
-            is_singular = key == "msgstr" or (key == "msgstr[0]" and serves_first)
+            is_singular = key == "msgstr" or (key == "msgstr[0]" and len(entry.targets) > 1)
             message = key_first(singular if is_singular else plural)
             slots += _fill(content, entry, target, message, syntax, flag=not slots)
     return slots
@@ -118,10 +112,10 @@ def _fill(
 
     def write(first: str, slot: Slot, before: str, after: str, text: Text) -> str:
         line = before + slot.write(text) + after
-        string = f'"{line.translate(_ESCAPES)}"'
-        if len(slots) == 1 and "\n" not in line[:-1] and len(keyword + string) <= _WIDTH:
-            return head + string
-        return f"{line_end[0]}{indent}".join([first, *_wrap(line)])
+        strings = [f'"{piece.translate(_ESCAPES)}"' for piece in line.splitlines(keepends=True)]
+        if len(slots) == len(strings) == 1:
+            return head + strings[0]
+        return f"{line_end[0]}{indent}".join([first, *strings])
 
     first, start = f'{head}""', 0
     # Each text is written with what stands in the message before it, from the start of its line.
@@ -131,19 +125,6 @@ def _fill(
         around = message[start : slot.start], message[slot.end : end]
         yield Slot(slot.text, place, target.end, partial(write, first, slot, *around))
         first, start, place = "", end, target.end
-
-
-def _wrap(text: str) -> Iterator[str]:
-    """Write a string in lines of its own."""
-    for paragraph in re.findall(r"[^\n]*\n|[^\n]+", text):
-        line = ""
-        for word in re.findall(r"[^ ]* +|[^ ]+", paragraph):
-            escaped = word.translate(_ESCAPES)
-            if line and len(line) + len(escaped) > _WIDTH - 2:
-                yield f'"{line}"'
-                line = ""
-            line += escaped
-        yield f'"{line}"'
 
 
 def _read_entries(content: str) -> Iterator[_Entry]:

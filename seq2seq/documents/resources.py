@@ -21,7 +21,6 @@ from seq2seq.documents.document import (
     unescape,
 )
 from seq2seq.documents.placeholders import (
-    APPLE,
     JAVA,
     PLAIN,
     find_texts,
@@ -215,8 +214,7 @@ def read_strings(content: str, _languages: Languages) -> Iterator[Slot]:
         value = statement[2] if len(statement) == 4 else None
         if value and value[1]:
             text, offsets = unescape(value[1], _APPLE_ESCAPE, _JAVA_CHARACTERS)
-            syntax = APPLE if re.search(APPLE.arguments, text) else PLAIN
-            slots = only_language(find_texts(text, syntax))
+            slots = only_language(find_texts(text, PLAIN))
             yield from quoted(content, value.start(1), slots, offsets, _quote_apple)
         statement = []
     if statement:

@@ -9,7 +9,7 @@ from seq2seq.documents.xml import Element, Role, Span, escape, opened, read_span
 def read_tmx(root: Element, languages: Languages) -> Iterator[Slot]:
     """Read a TMX file; units without the source language, or with a translation, stay as they are.
 
-    Of several countries' variants the first counts, unless one has just the code that is asked for.
+    Of several countries' variants the first counts.
     """
     for body in root.find_all("body"):
         for unit in body.find_all("tu"):
@@ -30,14 +30,11 @@ def read_tmx(root: Element, languages: Languages) -> Iterator[Slot]:
 
 def _variant(unit: Element, language: str) -> Element | None:
     """Return the variant of a unit that is in a language, if it has a segment."""
-    first = None
     for variant in unit.find_all("tuv"):
         code = variant.get("xml:lang") or variant.get("lang")
         if code and variant.find("seg") and same_language(code, language):
-            if code.lower() == language.lower():
-                return variant
-            first = first or variant
-    return first
+            return variant
+    return None
 
 
 def _read(variant: Element) -> Span:

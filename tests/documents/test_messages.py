@@ -10,7 +10,6 @@ import javaproperties
 import polib
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from seq2seq.documents.document import Languages, Mark
 from seq2seq.documents.placeholders import BRACES, ICU, JAVA, PRINTF, Syntax, find_texts
@@ -107,16 +106,20 @@ def test_keys_of_menus_go_before_their_words_and_options_stay(message: str, text
 
 def test_plural_forms_are_translated_from_what_serves_them() -> None:
     entry = '#, c-format\nmsgid "One dog"\nmsgid_plural "%d dogs"\n'
-    for forms, expected in ((1, ["%d dogs"]), (2, ["One dog", "%d dogs"]), (3, ["%d dogs"] * 3)):
+    for forms, expected in (
+        (1, ["%d dogs"]),
+        (2, ["One dog", "%d dogs"]),
+        (3, ["One dog", *["%d dogs"] * 2]),
+    ):
         empty = "".join(f'msgstr[{form}] ""\n' for form in range(forms))
         assert strings(read("po", entry + empty)) == expected
 
 
-def test_long_translations_are_wrapped_and_indented_as_the_entry_is() -> None:
-    document = read("po", '\tmsgid "a"\r\n\tmsgstr ""\r\n')
-    lines = document.join([("ein Hund " * 20,)]).splitlines()
-    assert lines[:3] == ["\t#, fuzzy", '\tmsgid "a"', '\tmsgstr ""']
-    assert all(line.startswith('\t"') and len(line) < 82 for line in lines[3:])
+def test_translations_are_indented_as_the_entry_is() -> None:
+    document = read("po", '\tmsgid "a\\nb"\r\n\tmsgstr ""\r\n')
+    lines = document.join([("c",), ("d",)]).splitlines()
+    assert lines[:3] == ["\t#, fuzzy", '\tmsgid "a\\nb"', '\tmsgstr ""']
+    assert lines[3:] == ['\t"c\\n"', '\t"d"']
 
 
 @pytest.mark.parametrize("words", HOSTILE)
@@ -174,7 +177,7 @@ def test_java_reads_what_was_written(words: str) -> None:
 
 def test_apples_strings_keep_keys_comments_and_escapes() -> None:
     document = read("strings", STRINGS)
-    assert strings(document) == ['A "dog" ä😀 %1$@ of 100%', "runs", "Sea"]
+    assert strings(document) == ['A "dog" ä😀 %1$@ of 100%%', "runs", "Sea"]
     assert_unchanged(document)
 
 
@@ -218,13 +221,11 @@ def test_json_values_are_found_by_their_places() -> None:
     assert strings(read("json", described)) == ["A dog"]
 
 
-@given(TEXTS, st.booleans())
-def test_json_reads_what_was_written(words: str, ascii_only: bool) -> None:
-    content = json.dumps({"a": "ä dog", "b": ["é sea", {"a": 1}]}, ensure_ascii=ascii_only)
-    written = join_words(read("json", content), words)
+@given(TEXTS)
+def test_json_reads_what_was_written(words: str) -> None:
+    written = join_words(read("json", '{"a": "\\u00e4 dog", "b": ["é sea", {"a": 1}]}'), words)
     line = one_line(words.strip())
     assert json.loads(written) == {"a": line, "b": [line, {"a": 1}]}
-    assert written.isascii() or not ascii_only
 
 
 def test_the_branches_of_arb_messages_are_texts() -> None:

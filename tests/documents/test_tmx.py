@@ -9,8 +9,8 @@ CONTENT = """<?xml version="1.0"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><header srclang="en"/><body>
   <tu>
-    <tuv xml:lang="en-GB"><seg>Colour</seg></tuv>
     <tuv xml:lang="EN"><seg>The <bpt i="1">&lt;b></bpt>big<ept i="1">&lt;/b></ept> cat</seg></tuv>
+    <tuv xml:lang="en-GB"><seg>The big cat, too</seg></tuv>
     <tuv xml:lang="fr"><seg>Le chat</seg></tuv>
   </tu>
   <tu><tuv lang="en"><seg>Old</seg></tuv></tu>
@@ -28,7 +28,7 @@ def test_only_units_without_a_translation_get_one() -> None:
     units = etree.fromstring(joined).findall("body/tu")
     variants = [[(x.get(L) or x.get("lang"), x.find("seg")) for x in unit] for unit in units]
     texts = [[(code, "".join(seg.xpath("text()"))) for code, seg in x] for x in variants]
-    assert texts[0][2] == ("de", "Die <Katze>")
+    assert texts[0][1] == ("de", "Die <Katze>")
     assert texts[1] == [("en", "Old"), ("de", "Alt")]
     assert texts[2] == [("en", "Empty"), ("de-AT", "Leer")]
     assert texts[3:] == [[("en", "Done"), ("de-DE", "Fertig")], [("fr", "Seul")]]
