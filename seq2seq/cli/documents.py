@@ -59,14 +59,12 @@ def _check_folders(arguments: argparse.Namespace) -> None:
     if output == folder or folder in output.parents:
         raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
     is_begun = (output / MADE).exists()
-    is_empty = output.is_dir() and not any(output.iterdir())
-    is_fit = is_empty or (arguments.resume and is_begun)
-    if output.exists() and not is_fit:
-        advice = f", and has no {MADE}, so it is no translation of a folder: choose a new one"
-        if is_begun:
-            advice = ": choose a new one, or add --resume to bring its translations up to date"
-        raise UserError(f"{arguments.output}: is not an empty folder{advice}")
     output.mkdir(parents=True, exist_ok=True)
+    if any(output.iterdir()) and not (arguments.resume and is_begun):
+        advice = "choose a new one"
+        if is_begun:
+            advice += ", or add --resume to bring its translations up to date"
+        raise UserError(f"{arguments.output}: is not an empty folder: {advice}")
 
 
 def _translate(

@@ -27,11 +27,6 @@ _MARKUP = (
     rf"</?(?:[A-Za-z_][^<>]*+|\d+/?)>|{ENTITY}"
     r"|(?m:^) *--?[\w?]\S*(?:,? \S+){0,2}? {2,}(?=\S)"
 )
-# The key of a menu: `_Open` and `E_xit` of GTK, `&Open` of Qt; not `file_name`, `A & B` or `AT&T`
-_KEY = re.compile(
-    r"\A((?:[^_&]|&(?= ))*?)(\b[A-Z][a-z]*(?=_[a-z])|\b\w+(?=&[a-z])|(?<!\w)(?=[_&]))"
-    r"([_&])(?!\w+;)([^\W_](?:[^_&]|&(?= ))*)\Z"
-)
 # {0}, {count, number} and {0,choice,0#none|1#one {1}}
 _ARGUMENT = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
 # Braces that are text: '{' and '{name}'
@@ -117,11 +112,6 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, write)
     return slots
-
-
-def key_first(message: str) -> str:
-    """Put the mark of a menu's key before its word, which must not fall apart."""
-    return _KEY.sub(r"\1\3\2\4", message)
 
 
 def is_icu(message: str) -> bool:

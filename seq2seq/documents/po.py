@@ -14,7 +14,6 @@ from seq2seq.documents.placeholders import (
     PRINTF,
     Syntax,
     find_texts,
-    key_first,
 )
 from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
@@ -89,7 +88,7 @@ def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     for key, target in entry.targets.items():
         if not target.value or (fuzzy and "fuzzy" in entry.flags):
             is_singular = key == "msgstr" or (key == "msgstr[0]" and len(entry.targets) > 1)
-            message = key_first(singular if is_singular else plural)
+            message = singular if is_singular else plural
             slots += _fill(content, entry, target, message, syntax, flag=not slots)
     return slots
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
@@ -25,7 +24,6 @@ from seq2seq.documents.placeholders import (
     PLAIN,
     find_texts,
     is_language,
-    key_first,
     only_language,
 )
 from seq2seq.documents.spans import LINE_END, split_at
@@ -108,9 +106,8 @@ def read_qt(root: Element, languages: Languages) -> Iterator[Slot]:
     check_languages(root.get("sourcelanguage"), root.get("language"), languages)
     for message in root.walk("message"):
         source, target = message.find("source"), message.find("translation")
-        if source is None or not (span := read_span(source, _qt_role, quotes=True)):
+        if source is None or not (span := read_span(source, _qt_role)):
             continue
-        span = replace(span, text=map_strings(key_first, span.text))
         if target is None:
             head = f'{source.indentation()}<translation type="unfinished">'
             yield span.slot(source.end, source.end, head, "</translation>")

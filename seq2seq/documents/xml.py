@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from html import unescape
 from typing import Literal
 from xml.parsers import expat
@@ -212,8 +212,6 @@ class Span:
     start: int
     end: int
     text: Text
-    quotes: bool = False
-    """Whether quotation marks are written as references."""
 
     @property
     def raw(self) -> str:
@@ -237,7 +235,7 @@ class Span:
         if self.cdata:
             inside = _FORBIDDEN.sub("", write_text(text))
             return f"<![CDATA[{inside.replace(']]>', ']]]]><![CDATA[>')}]]>"
-        written = write_text(text, partial(escape, quotes=self.quotes))
+        written = write_text(text, escape)
         return written.replace("&#13;\n", "\r\n")  # the end of a line
 
     def slot(self, start: int, end: int, before: str, after: str) -> Slot:
@@ -260,7 +258,6 @@ def read_span(
     element: Element,
     role: Callable[[Element], Role],
     *,
-    quotes: bool = False,
     line_ends: bool = False,
 ) -> Span:
     """Read the content of an element as a text.
@@ -304,7 +301,7 @@ def read_span(
                     items.append((piece if token["cdata"] else dereference(piece), "alone"))
 
     read(element.children, start, end)
-    return Span(element, start, end, join_strings(pair(items)), quotes)
+    return Span(element, start, end, join_strings(pair(items)))
 
 
 def pair(items: Sequence[tuple[str | Mark, Role]]) -> Text:

@@ -73,7 +73,7 @@ def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None
     document = read("ts", QT)
     assert document.texts == [
         ("&Open file",),
-        ("Save & &exit",),
+        ("Save & e&xit",),
         ("Tab", Mark('<byte value="x9"/>'), " here"),
         ("%n cats",),
     ]
@@ -94,7 +94,6 @@ def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None
         ("unfinished", ["%n", "KatzeKatzen"]),
     ]
     assert '<translation type="unfinished">Tab<byte value="x9"/> here</translation>' in joined
-    assert "&apos;Ende&apos;" in joined  # as Qt itself writes them
 
 
 def test_plural_rules_of_apple_keep_what_is_no_text() -> None:
