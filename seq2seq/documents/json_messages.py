@@ -75,9 +75,7 @@ def check_json(content: str) -> object:
     """Read JSON, or say where it isn't."""
     try:
         return json.loads(content) if content.strip() else {}
-    except json.JSONDecodeError as error:
-        raise UserError(f"line {error.lineno}: {error.msg}, column {error.colno}") from None
-    except ValueError as error:  # a number of many digits
+    except ValueError as error:  # not JSON, or a number of many digits
         raise UserError(str(error)) from None
 
 

@@ -155,9 +155,6 @@ _WORDS = {
     "Python, JavaScript, Ruby": r"[$%\#]?\{ [\w.:$\[\]-]* \}",  # {name}, ${x}, %{x}, #{x}
     "ICU": r"\{ \w+ , \s* -?\w+ (?:[,:][^{}\n]*)? \}",  # {n, number}, {day, date, ::yMMMd}
     "Apple": r"%arg\b | % (?:\d+\$)? \#@\w+@",  # %#@dogs@
-    "names of files with a conversion": (  # dog_%s.txt
-        r"(?a: (?<![\w@.%/-]) [\w./-]* [_/] %[sd] (?:[_./-][\w-]*\w)* )"
-    ),
     "Qt": r"%L?\d{1,2} (?!\w|\$|\.\d|:[a-z]\b)",  # %1
     # %s, %-5.2f, %1$@, %(name)s, %<name>s and %count%, with the letters and signs that touch them:
     # whoever reads them, nothing is lost.

@@ -29,7 +29,6 @@ _CHARACTERS = {
     "\\": "\\",
 }  # fmt: skip
 _ESCAPES = {ord(character): f"\\{name}" for name, character in _CHARACTERS.items()}
-_KEYWORDS = ["msgctxt", "msgid", "msgid_plural", "msgstr"]  # in the order of an entry
 _LANGUAGE = re.compile(r"^Language: *(\S+)", re.MULTILINE)
 _SYNTAXES = {
     **dict.fromkeys(["python-brace-format", "csharp-format", "c++-format", "rust-format"], BRACES),
@@ -127,7 +126,7 @@ def _fill(
 
 
 def _read_entries(content: str) -> Iterator[_Entry]:
-    entry, last_rank = _Entry(1), 0
+    entry = _Entry(1)
     current: _Field | None = None
     number = 0
 
@@ -142,7 +141,7 @@ def _read_entries(content: str) -> Iterator[_Entry]:
             raise refuse(f"not a keyword with a string in quotes: {bare:.40}")
         if entry.targets and (not match or match[1] in ("msgctxt", "msgid")):
             yield entry
-            entry, last_rank, current = _Entry(number), 0, None
+            entry, current = _Entry(number), None
         if not match:  # a comment
             if bare.startswith(("#,", "#=")):
                 if entry.flags_at < 0 and bare.startswith("#,"):
@@ -155,15 +154,13 @@ def _read_entries(content: str) -> Iterator[_Entry]:
             if not entry.fields:
                 entry.line = number
             group = entry.targets if match[1] == "msgstr" else entry.fields
-            rank = _KEYWORDS.index(match[1])
-            if key in group or rank < last_rank or (rank > 1 and "msgid" not in entry.fields):
+            if key in group or (group is entry.targets and "msgid" not in entry.fields):
                 lacks_target = entry.fields and not entry.targets
                 reason = "the entry before has no msgstr" if lacks_target else "not expected here"
                 raise refuse(f"{key}: {reason}")
             if match[1] == "msgstr" and (match[2] is None) == ("msgid_plural" in entry.fields):
                 raise refuse("msgstr[0] goes with msgid_plural, and msgstr without it")
             group[key] = current = _Field(begin, place, place)
-            last_rank = rank
         if strings := _STRING.findall(match[3]):
             if current is None:
                 raise refuse("a string without a keyword")

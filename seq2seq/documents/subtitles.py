@@ -49,9 +49,10 @@ def read_srt(content: str, _languages: Languages) -> Iterator[Slot]:
     _, *cues = split_at(_SRT_HEAD, content)
     if not cues and content.strip():
         raise UserError("no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500")
-    escape = partial(_escape_srt, entities=bool(re.search(ENTITY, content)))
     for start, end in cues:
-        yield from _slots(content, read_pieces(content, start, end, _SRT_TOKEN, _read_tag), escape)
+        yield from _slots(
+            content, read_pieces(content, start, end, _SRT_TOKEN, _read_tag), _escape_srt
+        )
 
 
 def read_vtt(content: str, _languages: Languages) -> Iterator[Slot]:
@@ -149,11 +150,9 @@ def _render(text: Text, start: int, end: int, content: str, escape: Callable[[st
     return write_text(lines, lambda string: newline.join(map(escape, string.split("\n"))))
 
 
-def _escape_srt(text: str, entities: bool) -> str:
+def _escape_srt(text: str) -> str:
     """Take the meaning from what looks like a tag or an arrow, for which there is no escape."""
     text = text.replace("-->", "-- >")
-    if entities:
-        return html.escape(text, quote=False)
     return re.sub(_SRT_TAG, lambda tag: f"{tag[0][0]} {tag[0][1:]}", text)
 
 

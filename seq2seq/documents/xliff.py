@@ -127,12 +127,9 @@ def _around(source: Element, last: Element, target: Element | None) -> tuple[int
 
 def _renewed(target: Element) -> str:
     """Return the start tag of a target of XLIFF 1 for a translation by machine."""
-    changes: dict[str, str | None] = {}
-    if target.get("state"):
-        changes["state"] = "needs-review-translation"
-    if target.get("state-qualifier"):
-        changes["state-qualifier"] = "mt-suggestion"
-    return target.with_attributes(**changes)
+    if not target.get("state"):
+        return target.tag
+    return target.with_attributes(**{"state": "needs-review-translation", "state-qualifier": None})
 
 
 def _read(element: Element) -> Span:

@@ -43,7 +43,6 @@ def translate(plan: Plan, function: Callable[[str], str]) -> list[str]:
         ("%ld%% of 5.1%% and %5.1f%% of %d%%", ["%ld%%", "%%", "%5.1f%%", "%d%%"]),
         ("%dth dog of %s%s, %ss, %(who)ss, %@s", ["%dth", "%s%s", "%ss", "%(who)ss", "%@s"]),
         ("%-5s|%05.2f of %lu, %s\u72ac %lld\u00baC", ["%-5s", "%05.2f", "%lu", "%s", "%lld"]),
-        ("dog_%s.txt and %s_%s are files", ["dog_%s.txt", "%s_%s"]),
         ("The dog '{'name'}' runs with {x}.", ["'{'name'}'", "{x}"]),
         ("{items[0]} costs {0,10:N2}, {1,-5}", ["{items[0]}", "{0,10:N2}", "{1,-5}"]),
         ("100% sure, 5%due, 50%discount, { a } and {a b}, a@b", []),

@@ -52,7 +52,7 @@ def shape(text: Text) -> str:
         (
             "",
             "<target state-qualifier='exact-match' state='needs-translation' a='1'>x</target>",
-            f"<target state-qualifier=\"mt-suggestion\" {REVIEW} a='1'>A CAT",
+            f"<target {REVIEW} a='1'>A CAT",
         ),
         ("", "<target>A cat</target>", None),
         ("", "<target state='translated'/>", None),
