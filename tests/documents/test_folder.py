@@ -117,6 +117,18 @@ def test_a_crash_between_the_record_and_a_file_loses_nothing(
     assert (night.read("a.txt"), night.read("c.bin")) == ("NEW", "new")
 
 
+def test_what_changed_is_made_again_and_what_broke_keeps_its_translation(night: Night) -> None:
+    (night.source / "sub/b.txt").rename(night.source / "sub/n.txt")
+    night.write("a.txt", "broken")
+    for _ in range(2):
+        assert night.run() == ["a.txt", "d.pdf"]
+        assert night.read("a.txt") == "A"
+        assert night.read("sub/n.txt") == night.read("sub/b.txt") == "B"
+    night.write("a.txt", "aa")
+    assert night.run("new ") == ["d.pdf"]
+    assert (night.read("a.txt"), night.read("sub/n.txt")) == ("new AA", "new B")
+
+
 def test_records_of_earlier_versions_are_read(night: Night) -> None:
     lines = map(json.loads, (night.output / MADE).read_text().splitlines())
     more = {"replaced": "", "reported": ["", ""]}
