@@ -266,13 +266,13 @@ class _Word:
                 field = f"={read_string(child)}"
             if local != "rPr" and local != "softHyphen" and local not in _STALE:
                 children.append((local, child))
-        if not any(local in ("t", "noBreakHyphen") for local, _ in children):
+        if not any(local == "t" for local, _ in children):
             if children:
                 yield _Item(Mark(run.raw), run.start, run.end, field=field)
             return
         for local, child in children:
-            if local in ("t", "noBreakHyphen"):
-                text = re.sub(r"[^\S\t]", " ", read_string(child)) if local == "t" else "\u2011"
+            if local == "t":
+                text = re.sub(r"[^\S\t]", " ", read_string(child))
                 yield _Item(text, run.start, run.end, format=formatting)
             else:
                 mark = Mark(f"{self._run}{formatting}{child.raw}{self._run_end}")

@@ -174,11 +174,7 @@ _APPLE_ESCAPE = re.compile(
 
 
 def read_properties(content: str, _languages: Languages) -> Iterator[Slot]:
-    """Find the values of a list of properties.
-
-    Values with `{0}` are read as Java's MessageFormat unless the apostrophes in them say otherwise.
-    """
-    values, quotes = [], ""
+    """Find the values of a list of properties; those with `{0}` are Java's MessageFormat."""
     for match in _PROPERTY.finditer(content):
         if match[1] is None:
             continue
@@ -186,13 +182,9 @@ def read_properties(content: str, _languages: Languages) -> Iterator[Slot]:
             place = match.start() + wrong.end()
             raise _refusal(content, place, "\\u needs four hexadecimal digits")
         value, offsets = unescape(match[3], _JAVA_ESCAPE, _JAVA_CHARACTERS | _CONTINUED)
-        values.append((match.start(3), value, offsets))
-        quotes += value if re.search(r"\{\d", value) else ""
-    format_doubles = "''" in quotes or "'" not in quotes
-    for start, value, offsets in values:
-        syntax = JAVA if format_doubles and re.search(r"\{\d|''", value) else PLAIN
+        syntax = JAVA if re.search(r"\{\d|''", value) else PLAIN
         slots = only_language(find_texts(value, syntax))
-        yield from quoted(content, start, slots, offsets, _quote_java)
+        yield from quoted(content, match.start(3), slots, offsets, _quote_java)
 
 
 def read_strings(content: str, _languages: Languages) -> Iterator[Slot]:

@@ -146,14 +146,11 @@ def test_properties_are_found_as_java_reads_them() -> None:
     document = read("properties", PROPERTIES)
     assert strings(document) == ["A dog", "It’s\tred", "It's {0} of '{1}'", "Größe"]
     assert_unchanged(document)
-    # Doubled apostrophes in one value speak for all with arguments, but not for the others.
     assert "plain=L'x\n" in join_words(document, "L'x")
     document = read("properties", "a=It''s {0}\nb=Is it {0}?")
     words = ("L'", Mark("{0}", "word"))
     assert document.join([document.texts[0], words]) == "a=It''s {0}\nb=L''{0}"
     assert strings(read("properties", "a=It''s {0}\nb=It''s"))[1] == "It's"
-    document = read("properties", "a=It's {0}\nb=Is it {0}?")
-    assert document.join([document.texts[0], ("L'{0}",)]) == "a=It's {0}\nb=L'{0}"
 
 
 @given(TEXTS)
