@@ -25,7 +25,7 @@ from seq2seq.documents.document import (
     write_text,
 )
 from seq2seq.documents.encodings import Encoding
-from seq2seq.documents.xml import Element, Role, escape, pair, parse, read_span, read_string
+from seq2seq.documents.xml import Element, Role, escape, parse, read_span, read_string
 from seq2seq.errors import UserError
 
 # Bytes without compression: of the members that are read, and of all
@@ -82,10 +82,9 @@ class Archive:
 
 # What in a paragraph of a .odt is no word: layout, notes, drawings, and what marks a place.
 _ODT_ALONE = re.compile(
-    r"text:(s|tab|line-break|soft-page-break|note|change|bookmark|reference-mark"
+    r"text:(s|tab|line-break|soft-page-break|note|(change|bookmark|reference-mark)(-start|-end)?"
     r"|(toc|user-index|alphabetical-index)-mark.*)|draw:.*|office:.*"
 )
-_ODT_RANGE = re.compile(r"(text:bookmark|text:reference-mark|text:change)-(start|end)")
 
 
 def read_archive(
@@ -137,9 +136,6 @@ def _odt_slots(root: Element) -> Iterator[Slot]:
 def _odt_role(holes: list[tuple[Mark, int, int]], element: Element) -> Role:
     if element.name in ("text:span", "text:a", "text:meta"):
         return "around"
-    if match := _ODT_RANGE.fullmatch(element.name):
-        key = element.get("text:name") or element.get("text:change-id")
-        return ("open" if match[2] == "start" else "close"), (match[1], key)
     kind: Literal["alone", "word"] = "alone" if _ODT_ALONE.fullmatch(element.name) else "word"
     holes.append((Mark(element.raw, kind), element.start, element.end))
     return kind
@@ -154,7 +150,6 @@ _DOCX_PARTS = re.compile(
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
 # What says where spelling errors and pages were in the original.
 _STALE = {"proofErr", "lastRenderedPageBreak"}
-_RANGE = re.compile(r"(bookmark|commentRange|perm)(Start|End)")
 # What may differ in the formatting of two runs that look the same.
 _UNSEEN = re.compile(r"<[\w.-]+:(?:lang|noProof)(?:\s[^>]*)?/>|\s[\w.-]+:hint=\"\w*\"")
 _EMPTY = re.compile(r"<[\w.-]+:rFonts/>|<[\w.-]+:rPr/>|<([\w.-]+:rPr)></\1>")
@@ -187,7 +182,6 @@ class _Item(NamedTuple):
     start: int
     end: int
     """Where it is in the content; for a text, where its run is."""
-    role: Role = "alone"
     format: str = ""
     field: str = ""
     """What a run is to a field: `begin`, `separate`, `end`, or code after a `=`."""
@@ -202,7 +196,8 @@ class _Item(NamedTuple):
     @property
     def depth(self) -> int:
         """By how much it leads into elements around runs, or out of them."""
-        return (self.role == ("open", None)) - (self.role == ("close", None))
+        kind = self.part.kind if isinstance(self.part, Mark) else "alone"
+        return (kind == "open") - (kind == "close")
 
 
 class _Word:
@@ -229,7 +224,7 @@ class _Word:
         first, last = self._items[0], self._items[-1]
         start, end = (first.run or first).start, (last.run or last).end
         holes = [(x.part, x.start, x.end) for x in self._items if isinstance(x.part, Mark)]
-        text, raw = pair(self._parts()), self._content[start:end]
+        text, raw = tuple(self._parts()), self._content[start:end]
         return Slot(text, start, end, lambda new: raw if new == text else self._write(new), holes)
 
     def _read(self, parent: Element) -> Iterator[_Item]:
@@ -239,18 +234,13 @@ class _Word:
             if local == "r":
                 yield from self._read_run(child)
             elif local in _AROUND_RUNS and inner is not None and inner.children:
-                start = Mark(self._content[child.start : inner.inside])
-                close = Mark(self._content[inner.close : child.end])
-                yield _Item(start, child.start, inner.inside, ("open", None))
+                yield self._mark(child.start, inner.inside, "open")
                 yield from self._read(inner)
-                yield _Item(close, inner.close, child.end, ("close", None))
-            elif match := _RANGE.fullmatch(local):
-                key = (match[1], child.get(f"{self._prefix}id"))
-                role: Role = ("open" if match[2] == "Start" else "close", key)
-                yield _Item(Mark(child.raw), child.start, child.end, role)
+                yield self._mark(inner.close, child.end, "close")
             elif local != "pPr" and local not in _STALE:
-                kind: Kind = "word" if local == "fldSimple" else "alone"
-                yield _Item(Mark(child.raw, kind), child.start, child.end)
+                yield self._mark(
+                    child.start, child.end, "word" if local == "fldSimple" else "alone"
+                )
 
     def _read_run(self, run: Element) -> Iterator[_Item]:
         """Yield the texts of a run, and what else is in it as runs by themselves."""
@@ -301,21 +291,23 @@ class _Word:
         first, last = items[0], items[-1]
         if "separate" in fields and _LINK.match(code):
             middle = fields.index("separate")
-            end = items[middle].end
-            start = _Item(Mark(self._content[first.start : end]), first.start, end, ("open", None))
-            return [start, *items[middle + 1 : -1], last._replace(role=("close", None))]
-        return [_Item(Mark(self._content[first.start : last.end], "word"), first.start, last.end)]
+            start = self._mark(first.start, items[middle].end, "open")
+            return [start, *items[middle + 1 : -1], self._mark(last.start, last.end, "close")]
+        return [self._mark(first.start, last.end, "word")]
 
-    def _parts(self) -> list[tuple[str | Mark, Role]]:
+    def _mark(self, start: int, end: int, kind: Kind) -> _Item:
+        return _Item(Mark(self._content[start:end], kind), start, end)
+
+    def _parts(self) -> list[str | Mark]:
         """Put marks around text of other formatting than most of the paragraph has."""
-        pairs: list[tuple[str | Mark, Role]] = []
+        parts: list[str | Mark] = []
         items = self._items
         i = 0
         while i < len(items):
             first = items[i]
             i += 1
             if isinstance(first.part, Mark):
-                pairs.append((first.part, first.role))
+                parts.append(first.part)
                 continue
             text = first.part
             while i < len(items) and isinstance(part := items[i].part, str):
@@ -324,19 +316,18 @@ class _Word:
                 text += part
                 i += 1
             if first.format == self._base:
-                pairs.append((text, "alone"))
+                parts.append(text)
                 continue
             # A link and the formatting of all of its text are one pair of marks.
             head, tail = "", ""
-            if pairs and pairs[-1][1] == ("open", None) and i < len(items) and items[i].depth < 0:
-                head, tail = (write_text((part,)) for part in (pairs.pop()[0], items[i].part))
+            is_opened = bool(parts) and isinstance(parts[-1], Mark) and parts[-1].kind == "open"
+            if is_opened and i < len(items) and items[i].depth < 0:
+                head, tail = (write_text((part,)) for part in (parts.pop(), items[i].part))
                 i += 1
             start = f"{head}{self._run}{first.format}"
             self._heads[start] = head, first.format
-            pairs.append((Mark(start), ("open", None)))
-            pairs.append((text, "alone"))
-            pairs.append((Mark(f"{self._run_end}{tail}"), ("close", None)))
-        return pairs
+            parts += [Mark(start, "open"), text, Mark(f"{self._run_end}{tail}", "close")]
+        return parts
 
     def _write(self, translation: Text) -> str:
         """Write each string as a run of its own, in the formatting of the marks around it."""

@@ -145,8 +145,3 @@ def test_a_hostile_text_takes_seconds(source: str) -> None:
     assert time.process_time() - begun < 10
     marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (read(source), found)]
     assert marks[0] == marks[1]
-
-
-def test_what_stands_between_two_words_parts_them_for_the_model() -> None:
-    for words, line in {("One.", "Two"): "One. Two", ("One", "two"): "One two"}.items():
-        assert show((words[0], Mark("\n"), words[1])).line == line
