@@ -398,15 +398,6 @@ def _export(parser: ArgumentParser) -> None:
 def _import(parser: ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="folder of the Marian model")
     add_options(parser, {"-o --output MODEL": "a new folder"}, required=True)
-    options = {
-        "--punctuation auto|moses|none": "typographic punctuation before translating: moses"
-        " replaces it, auto does so if the model knows less than half of it (default auto)",
-        "--positions transformers|marian": "sinusoids as transformers computes them, or as Marian"
-        " trained the model with, which differ slightly (default: as in the program that wrote the"
-        " folder)",
-    }
-    add_options(parser, options)
-    parser.set_defaults(punctuation="auto")
 
 
 def _average(parser: ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.files import add_file
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.interop.pair_tokenizer import PairTokenizer, Punctuation
+from seq2seq.interop.pair_tokenizer import PairTokenizer
 from seq2seq.model_folder import (
     CARD_FILE,
     TrainedModel,
@@ -17,7 +17,6 @@ from seq2seq.model_folder import (
     translate_command,
 )
 from seq2seq.report.card import card_of_model
-from seq2seq.sizes import Positions
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,9 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{folder}: no folder of this name; fetch one with hf download NAME --local-dir FOLDER"
         )
-    punctuation = None if arguments.punctuation == "auto" else Punctuation(arguments.punctuation)
-    choices = {"transformers": Positions.sinusoidal, "marian": Positions.concatenated, None: None}
-    trained = import_marian(folder, punctuation=punctuation, positions=choices[arguments.positions])
+    trained = import_marian(folder)
     if (folder / CARD_FILE).exists():  # it names the license
         card = read_card(folder)
     else:
@@ -58,11 +55,6 @@ def _describe(trained: TrainedModel) -> str:
         codes = ", ".join(piece[2:-2] for piece in list(tokenizer.controls)[:10])
         more = ", ..." if len(tokenizer.controls) > 10 else ""
         lines.append(f"target languages: {codes}{more}; choose one with translate --to")
-    unknown = " ".join(tokenizer.unknown_punctuation())
-    if tokenizer.config.punctuation is Punctuation.moses:
+    if tokenizer.config.punctuation == "moses":
         lines.append("punctuation: normalized as Moses does before translating")
-    elif unknown:
-        lines.append(
-            f"punctuation: unknown to the model: {unknown}; --punctuation moses replaces it"
-        )
     return "\n".join(lines)

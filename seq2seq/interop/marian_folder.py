@@ -5,42 +5,51 @@ Its matrices have other names than Hugging Face's and are transposed. The names 
 """
 
 import os
-import re
-from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import yaml
+from msgspec import Struct, ValidationError, convert
 from numpy.typing import NDArray
 from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.interop import marian
 from seq2seq.model_folder import check_finite
-from seq2seq.sizes import Activation, TransformerConfig
+from seq2seq.sizes import Activation, Positions, TransformerConfig
 
 _SETTINGS, _BIAS = "special:model.yml", "decoder_ff_logit_out_b"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens
 _MAX_DEPTH = 10
 _ACTIVATIONS = {"relu": Activation.relu, "swish": Activation.swish, "gelu": Activation.quick_gelu}
 
-# Settings with the only value that this program's models can express; a missing one has it.
-_FIXED = {
-    "type": "transformer",
-    "transformer-decoder-autoreg": "self-attention",  # students have SSRU cells
-    "transformer-preprocess": "",
-    "transformer-postprocess": "dan",  # dropout, add, norm
-    "transformer-postprocess-top": "",
-    "transformer-train-position-embeddings": "false",
-    "transformer-no-projection": "false",
-    "transformer-tied-layers": "",
-    "transformer-ffn-depth": "2",
-    "transformer-decoder-ffn-depth": "0",  # as in the encoder
-    "lemma-dim-emb": "0",
-}
+
+class MarianSettings(Struct, rename="kebab", kw_only=True):
+    """The settings that determine what a model computes; YAML's numbers and flags are texts.
+
+    Those with a single word have the only value that this program's models can express.
+    """
+
+    enc_depth: int
+    dec_depth: int
+    dim_emb: int
+    transformer_dim_ffn: int
+    transformer_heads: int
+    transformer_ffn_activation: Literal["relu", "swish", "gelu"] = "swish"
+    type: Literal["transformer"] = "transformer"
+    transformer_decoder_autoreg: Literal["self-attention"] = "self-attention"  # not SSRU cells
+    transformer_preprocess: Literal[""] = ""
+    transformer_postprocess: Literal["dan"] = "dan"  # dropout, add, norm
+    transformer_postprocess_top: Literal[""] = ""
+    transformer_train_position_embeddings: Literal["false"] = "false"
+    transformer_no_projection: Literal["false"] = "false"
+    transformer_tied_layers: Literal[""] | None = None  # as an empty list reads
+    transformer_ffn_depth: Literal["2"] = "2"
+    transformer_decoder_ffn_depth: Literal["0"] = "0"  # as in the encoder
+    lemma_dim_emb: Literal["0"] = "0"
 
 
 def read_marian_folder(folder: Path) -> marian.RawModel:
@@ -51,7 +60,8 @@ def read_marian_folder(folder: Path) -> marian.RawModel:
         "only one in YAML, which both sides share, can be imported from Marian's own folder;"
         " convert others to Hugging Face's first",
     )
-    vocabulary = parse_vocabulary(vocabulary_path, marian.read_file(vocabulary_path))
+    content = marian.read_file(vocabulary_path)
+    vocabulary: dict[str, int] = parse_yaml(vocabulary_path, content, dict[str, int])
     table = marian.make_table(vocabulary_path, vocabulary, len(vocabulary))
     path = _only(folder, "*.npz", "leave one model in it")
     with marian.open_file(path, marian.MAX_WEIGHTS_BYTES) as file:
@@ -117,31 +127,17 @@ def _read_config(archive: _Archive) -> TransformerConfig:
     path, content = archive.path, archive.array(_SETTINGS).tobytes()
     if len(content) > marian.MAX_SETTINGS_BYTES:
         raise UserError(f"{path}: {_SETTINGS} is too large")
-    text = content.rstrip(b"\0").decode(errors="replace")
-    settings = {key: value for key, value in _yaml_items(path, text) if value is not None}
-    for name, value in _FIXED.items():
-        if settings.get(name, value) != value:
-            raise UserError(
-                f"{path}: {name} is {settings[name][:100]!r}: only {value!r} can be imported"
-            )
-    activation = settings.get("transformer-ffn-activation", "swish")
-    if activation not in _ACTIVATIONS:
-        raise UserError(f"{path}: transformer-ffn-activation is {activation[:100]!r}")
-
-    def number(name: str) -> int:
-        if not re.fullmatch("[0-9]{1,9}", text := settings.get(name, "")):
-            raise UserError(f"{path}: {name} in {_SETTINGS} is {text[:100]!r}, not a number")
-        return int(text)
-
-    depths = number("enc-depth"), number("dec-depth")
+    settings: MarianSettings = parse_yaml(path, content.rstrip(b"\0"), MarianSettings)
+    same_depth = settings.enc_depth == settings.dec_depth
     try:
         return TransformerConfig(
-            num_layers=depths[0],
-            num_decoder_layers=None if depths[0] == depths[1] else depths[1],
-            d_model=number("dim-emb"),
-            d_ff=number("transformer-dim-ffn"),
-            num_heads=number("transformer-heads"),
-            activation=_ACTIVATIONS[activation],
+            num_layers=settings.enc_depth,
+            num_decoder_layers=None if same_depth else settings.dec_depth,
+            d_model=settings.dim_emb,
+            d_ff=settings.transformer_dim_ffn,
+            num_heads=settings.transformer_heads,
+            activation=_ACTIVATIONS[settings.transformer_ffn_activation],
+            positions=Positions.concatenated,
             attention_bias=True,
             layer_norm_epsilon=1e-9,
         )
@@ -189,38 +185,24 @@ def _vocabulary_matrices(archive: _Archive, shape: tuple[int, int]) -> dict[str,
     return matrices
 
 
-def parse_vocabulary(path: Path, content: bytes) -> dict[str, int]:
-    """Read the pieces and ids of Marian's YAML."""
-    vocabulary: dict[str, int] = {}
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not valid UTF-8") from None
-    for piece, number in _yaml_items(path, text):
-        if not re.fullmatch("[0-9]{1,9}", number or ""):
-            raise UserError(f"{path}: {piece[:100]!r} has no id")
-        vocabulary[piece] = int(number or "")
-    return vocabulary
-
-
-def _yaml_items(path: Path, text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield keys and values of YAML's first level as texts; None for a list or a mapping.
+def parse_yaml(path: Path, content: bytes, schema: Any) -> Any:
+    """Read keys and values of YAML's first level, all of them texts, as a type of msgspec's.
 
     They are taken from the parser's events: nothing is constructed, no alias is followed, and deep
-    nesting is refused before the parser slows down.
+    nesting is refused before the parser slows down. A list or a mapping reads as null.
     """
     nodes: list[str | None] = []
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+        for event in yaml.parse(content.decode(), Loader=yaml.CBaseLoader):
             if depth == 1 and isinstance(event, yaml.NodeEvent):
                 nodes.append(getattr(event, "value", None))
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH:
                 raise UserError(f"{path}: corrupt, nested too deeply")
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())[:200]}") from None
-    for key, value in zip(nodes[::2], nodes[1::2], strict=False):
-        if key is not None:
-            yield key, value
+        return convert(dict(zip(nodes[::2], nodes[1::2], strict=False)), schema, strict=False)
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not valid UTF-8") from None
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UserError(f"{path}: corrupt: {' '.join(str(error).split())[:200]}") from None

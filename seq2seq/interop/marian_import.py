@@ -12,27 +12,21 @@ from seq2seq.errors import UserError
 from seq2seq.interop import marian
 from seq2seq.interop.marian import RawModel, Table
 from seq2seq.interop.marian_folder import read_marian_folder
-from seq2seq.interop.pair_tokenizer import (
-    TYPOGRAPHIC,
-    PairConfig,
-    PairTokenizer,
-    Punctuation,
-    dump_pieces,
-)
+from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, dump_pieces
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model_folder import TrainedModel, meta_transformer
 from seq2seq.sizes import Positions, Start
-from seq2seq.tokenizer import PADDING_ID, PAIR_FILES, START_ID, tokenizer_errors
+from seq2seq.tokenizer import PADDING_ID, PAIR_FILES, START_ID, UNKNOWN_ID, tokenizer_errors
+
+_TYPOGRAPHIC = "“”„‘’‚«»–—…"  # what Moses replaces by ASCII
 
 
-def import_marian(
-    folder: Path, *, punctuation: Punctuation | None = None, positions: Positions | None = None
-) -> TrainedModel:
+def import_marian(folder: Path) -> TrainedModel:
     """Read a folder of Hugging Face's, which has a `config.json`, or of Marian's own.
 
-    By default, typographic punctuation is normalized if the model knows less than half of it, and
-    positions are sinusoidal, as `transformers` computes them, in Hugging Face's folders, and
-    concatenated, with which Marian trains, in its own.
+    Typographic punctuation is normalized if the model knows less than half of it. Positions are
+    sinusoidal, as `transformers` computes them, in Hugging Face's folders, and concatenated, with
+    which Marian trains, in its own.
     """
     is_own = not (folder / "config.json").exists()
     if is_own and not any(folder.glob("*.npz")):
@@ -40,14 +34,12 @@ def import_marian(
             f"{folder}: no config.json and no .npz in it: only models of Marian can be imported"
         )
     raw = read_marian_folder(folder) if is_own else read_transformers_folder(folder)
-    if positions is None:
-        positions = Positions.concatenated if is_own else Positions.sinusoidal
-    tokenizer = _make_tokenizer(raw, punctuation)
+    tokenizer = _make_tokenizer(raw)
     order = torch.arange(raw.config.d_model)
-    if positions is Positions.sinusoidal:
+    if raw.config.positions is Positions.sinusoidal:
         order = marian.features_of_marian(raw.config.d_model).argsort()
     parameters, choices = _arrange(raw.matrices, raw.bias, raw.tables, order)
-    config = replace(raw.config, positions=positions, **choices)
+    config = replace(raw.config, **choices)
     for layer in marian.layer_names(config):
         for kind in ("weight", "bias"):
             value = raw.weights.pop(f"{layer.marian}.{kind}").float()
@@ -59,24 +51,20 @@ def import_marian(
     return TrainedModel(model.eval(), tokenizer, *raw.languages)
 
 
-def _make_tokenizer(raw: RawModel, punctuation: Punctuation | None) -> PairTokenizer:
-    """Make the tokenizer; where nothing is asked for, see which punctuation it knows."""
+def _make_tokenizer(raw: RawModel) -> PairTokenizer:
+    """Make the tokenizer, and make it again if it does not know typographic punctuation."""
     models = (marian.read_file(raw.folder / name) for name in ("source.spm", "target.spm"))
     files = dict(zip(PAIR_FILES, (*models, *map(dump_pieces, raw.tables)), strict=True))
-
-    def make(choice: Punctuation) -> PairTokenizer:
-        pair = PairConfig(
-            punctuation=choice,
-            separate_vocabularies=raw.tables[0] is not raw.tables[1],
-            max_source_tokens=raw.max_source_tokens,
-        )
-        with tokenizer_errors(raw.folder):
-            return PairTokenizer(files, pair, raw.languages)
-
-    tokenizer = make(punctuation or Punctuation.none)
-    if punctuation is None and 2 * len(tokenizer.unknown_punctuation()) > len(TYPOGRAPHIC):
-        return make(Punctuation.moses)
-    return tokenizer
+    config = PairConfig(
+        separate_vocabularies=raw.tables[0] is not raw.tables[1],
+        max_source_tokens=raw.max_source_tokens,
+    )
+    with tokenizer_errors(raw.folder):
+        tokenizer = PairTokenizer(files, config, raw.languages)
+        encoded = tokenizer.encode(list(_TYPOGRAPHIC))
+        if 2 * sum(UNKNOWN_ID in ids for ids in encoded) > len(_TYPOGRAPHIC):
+            return PairTokenizer(files, replace(config, punctuation="moses"), raw.languages)
+        return tokenizer
 
 
 def _arrange(

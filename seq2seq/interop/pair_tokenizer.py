@@ -4,12 +4,11 @@ Marian's vocabularies are tables of their own: a piece of either model that is i
 id of its row, any other piece is unknown. Here the control symbols have the ids of this project.
 """
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from seq2seq import tokenizer
 from seq2seq.errors import UserError
@@ -18,22 +17,13 @@ from seq2seq.tokenizer import CONTROL_PIECES, PAIR_FILES, UNKNOWN_ID, Span, Toke
 
 SOURCE_MODEL, TARGET_MODEL, *_TABLES = PAIR_FILES
 
-TYPOGRAPHIC = "“”„‘’‚«»–—…"
-"""Characters that Moses replaces by ASCII."""
-
-
-class Punctuation(Enum):
-    """What replaces typographic punctuation: nothing, or Moses' normalize-punctuation.perl."""
-
-    none = "none"
-    moses = "moses"
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairConfig:
     """The options of a pair tokenizer, as `config.json` holds them."""
 
-    punctuation: Punctuation = Punctuation.none
+    punctuation: Literal["none", "moses"] = "none"
+    """What replaces typographic punctuation: nothing, or Moses' normalize-punctuation.perl."""
     separate_vocabularies: bool = False
     """Whether the target has a table of its own."""
     max_source_tokens: int = 512
@@ -67,22 +57,15 @@ class PairTokenizer(Tokenizer):
         self._files = {name: files[name] for name in config.files}
         tables = [_read_table(name, files[name]) for name in _TABLES if name in self._files]
         source_pieces, self._pieces = tables[0], tables[-1]
-        punctuation = config.punctuation
-        self._source = _Side(files[SOURCE_MODEL], source_pieces, punctuation, languages[0])
-        self._target = _Side(files[TARGET_MODEL], self._pieces, punctuation, languages[1])
+        moses = config.punctuation == "moses"
+        self._source = _Side(files[SOURCE_MODEL], source_pieces, languages[0], moses=moses)
+        self._target = _Side(files[TARGET_MODEL], self._pieces, languages[1], moses=moses)
         self.source_vocab_size, self.vocab_size = len(source_pieces), len(self._pieces)
         self.controls = self._source.controls
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each source; see `Tokenizer.encode`."""
         return self._source.encode(texts)
-
-    def unknown_punctuation(self) -> str:
-        """Return the typographic characters that the source's side does not know."""
-        return "".join(itertools.filterfalse(self._knows, TYPOGRAPHIC))
-
-    def _knows(self, source: str) -> bool:
-        return UNKNOWN_ID not in self.encode([source])[0]
 
     def encode_target(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each translation; see `Tokenizer.encode_target`."""
@@ -120,13 +103,11 @@ class PairTokenizer(Tokenizer):
 class _Side:
     """The pieces of one side: its SentencePiece model and its table."""
 
-    def __init__(
-        self, model: bytes, pieces: Sequence[str], punctuation: Punctuation, language: str
-    ) -> None:
+    def __init__(self, model: bytes, pieces: Sequence[str], language: str, *, moses: bool) -> None:
         self.processor = tokenizer.read_processor(model)
         self.pieces = pieces
         self.normalize: Callable[[str], str] = str
-        if punctuation is Punctuation.moses:
+        if moses:
             from sacremoses import MosesPunctNormalizer
 
             self.normalize = MosesPunctNormalizer(language).normalize

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.interop.marian_folder import parse_vocabulary
+from seq2seq.interop.marian_folder import parse_yaml
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.sizes import Positions, Start
+from seq2seq.sizes import Start
 from seq2seq.zoo.variants import concatenated_sinusoids
 from tests.interop.conftest import MakeFolder, MarianFolder, greedy
-from tests.interop.test_marian_import import assert_same_logits, exact_positions
+from tests.interop.test_marian_import import assert_same_logits
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -34,6 +34,7 @@ SETTINGS = {
     "transformer-postprocess-emb": "d",
     "transformer-no-projection": "false",
     "transformer-guided-alignment-layer": "last",
+    "transformer-tied-layers": "[]",
     "tied-embeddings-all": "true",
     "version": "v1.9.0 6f6d4846",
 }
@@ -111,14 +112,15 @@ def test_logits_are_those_of_the_same_weights_in_transformers(
     made = make_folder(**kind)
     activation = made.model.config.activation_function
     own = write_own(made, tmp_path / "own", **{"transformer-ffn-activation": activation})
-    exact_positions(made.model)
+    sinusoids = concatenated_sinusoids(128, 16)
+    for stack in (made.model.model.encoder, made.model.model.decoder):
+        stack.embed_positions.weight = torch.nn.Parameter(sinusoids, requires_grad=False)
     for module in made.model.modules():
         if isinstance(module, torch.nn.LayerNorm):
             module.eps = 1e-9  # Marian's own
-    trained = import_marian(own, positions=Positions.sinusoidal)
+    trained = import_marian(own)
     assert trained.model.config.start is Start.zero
     assert_same_logits(trained, made, 1e-9)
-    assert import_marian(own).model.config.positions is Positions.concatenated
 
 
 @pytest.mark.parametrize("activation", ["swish", "relu", "gelu"])
@@ -149,7 +151,7 @@ def test_pieces_are_read_from_any_kind_of_quotes() -> None:
         '? "long"\n: 6\n"\\\\": 7\n":": 8\n\';\': 9\n",": 10\n"▁日": 11\nyes: 12\n<<: 13\r\n'
     )
     expected = ["</s>", "<unk>", "it's", 'a "quote"', "\x85", "▁x", "long", "\\"]
-    found = parse_vocabulary(Path("v.yml"), text.encode())
+    found = parse_yaml(Path("v.yml"), text.encode(), dict[str, int])
     assert list(found) == [*expected, ":", ";", ",", "▁日", "yes", "<<"]
     assert list(found.values()) == list(range(14))
 
@@ -185,11 +187,11 @@ def write(name: str, content: bytes) -> Change:
 
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "a student": (setting("autoreg: self-attention", "autoreg: rnn"), "autoreg is 'rnn'"),
-    "Pre-LN": (setting('preprocess: ""', "preprocess: n"), "preprocess is 'n'"),
-    "no depth": (setting("enc-depth", "enc-death"), "enc-depth .* is '', not a number"),
+    "a student": (setting("autoreg: self-attention", "autoreg: rnn"), "'rnn' - at .*autoreg"),
+    "Pre-LN": (setting('preprocess: ""', "preprocess: n"), "'n' - at .*preprocess"),
+    "no depth": (setting("enc-depth", "enc-death"), "missing required field `enc-depth`"),
     "a million layers": (setting("enc-depth: 2", "enc-depth: 1000000"), "at most 1,000"),
-    "an activation": (setting("activation: swish", "activation: tanh"), "activation is 'tanh'"),
+    "an activation": (setting("activation: swish", "activation: tanh"), "'tanh' - at .*activation"),
     "objects": (rewrite(Wemb=np.array([[print]], dtype=object)), "Wemb is corrupt: Object arrays"),
     "another shape": (rewrite(Wemb=np.ones((3, 16), "f4")), "should be"),
     "not a number": (rewrite(encoder_l1_self_bq=np.full((1, 16), np.nan, "f4")), "not finite"),
@@ -203,9 +205,9 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a tag": (write("opus.vocab.yml", b"!!python/object:os.system x\n"), "has no <unk>"),
     "a tag at a piece": (
         write("opus.vocab.yml", b"a: !!python/object/apply:os.system [touch canary]\n"),
-        "has no id",
+        "Expected `int`, got `null`",
     ),
-    "an alias": (write("opus.vocab.yml", b"a: &x 1\nb: *x\n"), "'b' has no id"),
+    "an alias": (write("opus.vocab.yml", b"a: &x 1\nb: *x\n"), "Expected `int`, got `null`"),
     "deep nesting": (write("opus.vocab.yml", b"a: " + b"[" * 10**6), "nested too deeply"),
     "a hole": (write("opus.vocab.yml", b"</s>: 0\n<unk>: 5\n"), "each once"),
 }

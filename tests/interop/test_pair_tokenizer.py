@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import make_table
-from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, Punctuation, dump_pieces
+from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, dump_pieces
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, tokenizer_errors
 from tests.interop.conftest import REAL, table, transformers
 
@@ -143,7 +143,7 @@ def test_moses_punctuation_is_known_to_a_model_without_typographic_characters(
     spm_models: tuple[bytes, bytes],
 ) -> None:
     pieces = ["<pad>", "<unk>", "<s>", "</s>", '▁"', '"', "'", "▁'", "-", "▁-", "▁", "s", "so", "o"]
-    config = PairConfig(punctuation=Punctuation.moses)
+    config = PairConfig(punctuation="moses")
     tokenizer = PairTokenizer(tokenizer_files(spm_models, pieces), config, ("en", "pt"))
     for typed, plain in (("“so”", '"so"'), ("‘so’", "'so'"), ("so – so", "so - so")):
         assert tokenizer.encode([typed]) == tokenizer.encode([plain])

@@ -48,8 +48,8 @@ def remove(name: str) -> Change:
 FIRST = "model.encoder.layers.0.fc1.weight"
 
 REFUSED: dict[str, tuple[Change, str]] = {
-    "other embeddings": (config(scale_embedding=False), "scale_embedding is false"),
-    "other heads": (config(decoder_attention_heads=2), "heads is 4 and decoder_attention_heads 2"),
+    "other embeddings": (config(scale_embedding=False), "only a model with scale_embedding"),
+    "other heads": (config(decoder_attention_heads=2), "as many attention heads"),
     "a text for a number": (config(d_model="16"), "Expected `int`, got `str` - at `.*d_model"),
     "a billion layers": (config(encoder_layers=10**9), "at most 1,000"),
     "more layers": (config(encoder_layers=3), "has no model.encoder.layers.2.fc1.bias"),
