@@ -145,8 +145,6 @@ def _run(words: list[str]) -> int:
         if words[:1] == [name]:  # those of the others are not needed
             add_arguments(command)
             command.add_argument("--debug", action="store_true", help="show a traceback on errors")
-    if words[:1] == ["serve"]:
-        words[1:1] = os.environ.get("SEQ2SEQ_SERVE", "").split()
     parsed, unknown = parser.parse_known_args(words)
     if unknown:  # of the command, whose options and help the error names
         commands.choices[parsed.command].error(f"unrecognized arguments: {' '.join(unknown)}")
