@@ -2,7 +2,9 @@
 
 import asyncio
 import hmac
+import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from itertools import chain
@@ -29,11 +31,11 @@ from seq2seq.documents.formats import SUFFIXES, read_file
 from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
-from seq2seq.errors import UserError
+from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.server import requests
 from seq2seq.server.batcher import BusyError, TooLargeError
 from seq2seq.server.guard import Guard
-from seq2seq.server.service import LANGUAGE_NAMES, Downloads, Service, Source, max_alternatives
+from seq2seq.server.service import LANGUAGE_NAMES, Service, Source, max_alternatives
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[requests.Fields]] = {
@@ -44,6 +46,10 @@ _FIELDS: dict[str, type[requests.Fields]] = {
 }
 _ENCODINGS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 
+_MAX_FILES = 100
+_KEPT_SECONDS = 600.0
+_RETRY = {"retry-after": "10"}  # seconds
+
 R = TypeVar("R")
 
 
@@ -52,7 +58,7 @@ class App:
 
     def __init__(self, service: Service, keys: Sequence[str]) -> None:
         self._service, self._limits, self._metrics = service, service.limits, service.metrics
-        self._downloads = Downloads()
+        self._files: OrderedDict[str, bytes] = OrderedDict()  # under names that can't be guessed
         self._keys = list(map(str.encode, keys))
         self.routes = [
             Route("/translate", self.translate, methods=["POST"]),
@@ -64,8 +70,7 @@ class App:
             Route("/frontend/settings", self.settings),
             Route("/health", self.health),
             Route("/metrics", self.metrics),
-            Route("/openapi.json", self.openapi),
-            Route("/spec", self.openapi),
+            Route("/spec", self.spec),
         ]
 
     async def translate(self, request: Request) -> Response:
@@ -100,14 +105,21 @@ class App:
         work = self._translate(fields, [partial(self._read_file, name, content)])
         (source,) = await self._finish(request, work)
         assert isinstance(source.text, bytes)
-        name = self._downloads.keep(source.text, PurePath(name).suffix.lower())
+        name = secrets.token_urlsafe(24) + PurePath(name).suffix.lower()
+        self._files[name] = source.text
+        if len(self._files) > _MAX_FILES:
+            self._files.popitem(last=False)
+        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._files.pop, name, None)
         url = request.url_for("download", name=name)
         return JSONResponse({"translatedFileUrl": str(url)})
 
     async def download(self, request: Request) -> Response:
         """Fetch a translated file."""
+        content = self._files.get(request.path_params["name"])
+        if content is None:
+            raise HTTPException(404, "no such file; it may have expired: send it again")
         return Response(
-            self._downloads.find(request.path_params["name"]),
+            content,
             media_type="application/octet-stream",
             headers={"content-disposition": "attachment"},
         )
@@ -121,11 +133,8 @@ class App:
             fields.source_language or source, fields.target_language or target
         )
         work = self._service.attention(translator, fields.source, fields.target or None)
-        try:
-            maps = await self._finish(request, work)
-            return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
-        except UserError as error:
-            raise requests.invalid(str(error)) from None
+        maps = await self._finish(request, work)
+        return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
 
     async def detect(self, request: Request) -> Response:
         """Detect the language of a text."""
@@ -133,10 +142,8 @@ class App:
         requests.check_texts([fields.q], self._limits)
         return JSONResponse([await asyncio.to_thread(self._service.detect, fields.q)])
 
-    async def languages(self, request: Request) -> Response:
+    async def languages(self, _: Request) -> Response:
         """List which languages are translated into which."""
-        if request.method == "POST" and "content-type" not in request.headers:
-            raise HTTPException(405)  # LibreTranslate's answer; but libretranslatepy sends a form
         pairs = self._service.translators
         codes = dict.fromkeys(chain(*zip(*pairs, strict=True)))  # the sources first
         return JSONResponse(
@@ -171,8 +178,8 @@ class App:
         encode, kind = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(self._metrics.registry), headers={"content-type": kind})
 
-    async def openapi(self, _: Request) -> Response:
-        """Describe this interface."""
+    async def spec(self, _: Request) -> Response:
+        """Describe this interface, as OpenAPI."""
         shapes, schemas = schema_components(
             _FIELDS.values(), ref_template="#/components/schemas/{name}"
         )
@@ -180,10 +187,7 @@ class App:
         shape_of = dict(zip(_FIELDS, shapes, strict=True))
         paths: dict[str, Any] = {}
         for route in self.routes:
-            operation: dict[str, Any] = {
-                "summary": route.endpoint.__doc__,
-                "responses": {"200": {"description": "the answer"}},
-            }
+            operation: dict[str, Any] = {"summary": route.endpoint.__doc__}
             if shape := shape_of.get(route.path):
                 content = {encoding: {"schema": shape} for encoding in _ENCODINGS}
                 operation["requestBody"] = {"content": content}
@@ -201,9 +205,7 @@ class App:
     async def _fields(self, request: Request, schema: type[requests.F]) -> requests.F:
         """Read the fields of a request for work, and check its key."""
         fields = await requests.read_fields(request, schema, self._limits)
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        bearer = token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-        key_of_request = fields.api_key.encode() or bearer
+        key_of_request = fields.api_key.encode()
         # All keys are compared, in constant time each.
         if self._keys and not sum(hmac.compare_digest(key_of_request, key) for key in self._keys):
             raise HTTPException(403, "Invalid API key")
@@ -252,13 +254,10 @@ class App:
         return Source(document, plan, translator, detected)
 
     def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
-        try:
-            file = read_file(name, content, languages)
-        except UserError as error:
-            raise requests.invalid(str(error)) from None
+        file = read_file(name, content, languages)
         size = sum(len(item) for item in chain(*file.texts) if isinstance(item, str))
         if size > (limit := 20 * self._limits.char_limit):  # by default, as about 30 pages have
-            raise requests.invalid(
+            raise UserError(
                 f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
             )
         return file
@@ -274,11 +273,10 @@ class App:
                 return task.result()
             if gone.done():
                 raise HTTPException(499, "the client has gone")
-            raise _busy(
-                f"not done within {timeout} s; what was done is kept: send it again", timeout
-            )
-        except BusyError as error:
-            raise _busy(str(error), error.seconds) from None
+            message = f"not done within {timeout} s; what was done is kept: send it again"
+            raise HTTPException(503, message, _RETRY)
+        except BusyError:
+            raise HTTPException(503, "busy: too much work is waiting", _RETRY) from None
         except TooLargeError:
             raise HTTPException(413, "the text has more tokens than this server accepts") from None
         finally:
@@ -313,12 +311,13 @@ def make_app(
                 CORSMiddleware,
                 allow_origins=origins,
                 allow_methods=["GET", "POST"],
-                allow_headers=["authorization", "content-type"],
+                allow_headers=["content-type"],
             ),
         ],
         exception_handlers={
             HTTPException: _http_error,
-            UserError: lambda _, error: JSONResponse({"error": str(error)}, 500),
+            UserError: lambda _, error: JSONResponse({"error": str(error)}, 400),
+            OutOfMemoryError: lambda _, error: JSONResponse({"error": str(error)}, 500),
             # The error itself is raised again, and logged by the guard.
             Exception: lambda *_: JSONResponse({"error": "internal error"}, 500),
         },
@@ -340,7 +339,3 @@ async def _disconnected(request: Request) -> None:
 def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-def _busy(message: str, seconds: float) -> HTTPException:
-    return HTTPException(503, message, {"retry-after": str(max(1, round(seconds)))})

@@ -10,16 +10,9 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-_INITIAL_RATE = 1000.0
-_SMOOTHING = 0.2
-
 
 class BusyError(Exception):
-    """The queue is full; `seconds` estimates how long the waiting work will take."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"busy: about {max(1, round(seconds))} s of work is waiting")
-        self.seconds = seconds
+    """The queue is too full now."""
 
 
 class TooLargeError(Exception):
@@ -68,7 +61,6 @@ class Batcher:
         self._queue_size = queue_size
         self._jobs: deque[_Job] = deque()
         self._batches: set[asyncio.Task[None]] = set()
-        self._rate = _INITIAL_RATE  # sizes per second of a worker
         # Sums of sizes: of the items that have not begun, and of the batches that run.
         self.waiting = self.running = 0
 
@@ -84,7 +76,7 @@ class Batcher:
         if size > self._queue_size:
             raise TooLargeError
         if self.waiting + self.running + size > self._queue_size:
-            raise BusyError((self.waiting + self.running) / (self._rate * self._workers))
+            raise BusyError
         loop = asyncio.get_running_loop()
         job = _Job(key, items, sizes, [loop.create_future() for _ in items])
         self._jobs.append(job)
@@ -129,15 +121,10 @@ class Batcher:
 
     async def _run_batch(self, taken: _Batch) -> None:
         """Run a batch, and begin the next."""
-        loop = asyncio.get_running_loop()
-        size = sum(job.sizes[i] for job, i in taken)
-        start = loop.time()
         try:
             await self._answer(taken)
         finally:
-            seconds = max(loop.time() - start, 1e-6)
-            self._rate += _SMOOTHING * (size / seconds - self._rate)
-            self.running -= size
+            self.running -= sum(job.sizes[i] for job, i in taken)
             self._batches.discard(asyncio.current_task())
             self._begin()
 

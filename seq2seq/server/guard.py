@@ -5,13 +5,11 @@ a count holds a text, an address or a key.
 """
 
 import logging
-import resource
 import signal
 import socket
 import time
 import traceback
 from collections.abc import Collection
-from contextlib import ExitStack
 from typing import Any
 
 import uvicorn
@@ -60,6 +58,7 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
 
@@ -85,11 +84,6 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                # Only pages of an allowed origin may show what an answer holds.
-                foreign = "access-control-allow-origin" in headers
-                headers["cross-origin-resource-policy"] = (
-                    "cross-origin" if foreign else "same-origin"
-                )
                 if "content-length" in request_headers and "transfer-encoding" in request_headers:
                     headers["connection"] = "close"  # where the body ends is a matter of opinion
             await send(message)
@@ -162,12 +156,7 @@ def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
 
 def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
     """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open."""
-    # Each connection is an open file.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    server = make_server(app, grace=grace)
-    with ExitStack() as restored:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # uvicorn has ended by then, and sends itself the signal again.
-            restored.callback(signal.signal, number, signal.signal(number, lambda *_: None))
-        server.run(sockets=[opened])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn, which has handlers of its own, sends itself the signal again when it has ended.
+        signal.signal(number, signal.SIG_IGN)
+    make_server(app, grace=grace).run(sockets=[opened])

@@ -1,10 +1,8 @@
 """The models behind the server, the work that its clients give them, and files to be fetched."""
 
 import asyncio
-import secrets
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +11,6 @@ from typing import Any
 
 import torch
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
-from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.alignment import Alignment, AttentionMaps
 from seq2seq.decoding.segments import Segment
@@ -21,10 +18,11 @@ from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document, File
 from seq2seq.documents.translate import Plan
+from seq2seq.errors import UserError
 from seq2seq.search import SearchConfig
 from seq2seq.server.batcher import Batcher
 from seq2seq.server.guard import Metrics
-from seq2seq.server.requests import Limits, invalid
+from seq2seq.server.requests import Limits
 
 _MAX_PAIRS = 10
 _NAMES = """
@@ -115,9 +113,8 @@ class Service:
                 wrong = target
                 if known_target.lower() == target.lower():
                     return translator
-        raise HTTPException(
-            400,
-            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.translators)}",
+        raise UserError(
+            f"{wrong[:50]} is not supported: this server translates {list_pairs(self.translators)}"
         )
 
     def detect(self, text: str) -> dict[str, Any]:
@@ -136,7 +133,7 @@ class Service:
         try:
             identifier.set_languages(self._sources)
         except ValueError:
-            raise invalid(
+            raise UserError(
                 "one of the languages served can't be detected: give the source"
             ) from None
         return identifier
@@ -150,7 +147,7 @@ class Service:
         translated is in the cache.
         """
         if alternatives > (most := max_alternatives(translator)):
-            raise invalid(f"alternatives must be at most {most}")
+            raise UserError(f"alternatives must be at most {most}")
         key = _Work(translator, 1 + alternatives)
         segments_of_lines = await asyncio.to_thread(translator.segments, lines)
         found, missing = dict[str, list[Candidate]](), dict[str, Segment]()
@@ -214,8 +211,8 @@ class Service:
         encoded = tokenizer.encode([source]) + tokenizer.encode_target([target])
         sizes = [len(ids) + 1 for ids in encoded]
         if max(sizes) > MAX_ATTENTION_TOKENS:
-            raise HTTPException(
-                400, f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"
+            raise UserError(
+                f"attention is for at most {MAX_ATTENTION_TOKENS - 1} tokens on each side"
             )
         work = _Work(translator, 0)
         maps: AttentionMaps
@@ -326,39 +323,3 @@ def _details(source: str, translation: Translation) -> dict[str, Any]:
         "suspect": suspicions(source, translation),
         "alternatives": [{"text": other.text, "score": other.score} for other in alternatives],
     }
-
-
-_MAX_FILES = 100
-_MAX_BYTES = 32 * 2**20
-_KEPT_SECONDS = 600.0
-
-
-class Downloads:
-    """Translated files, kept in memory for ten minutes, under names that can't be guessed."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._files: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
-
-    def keep(self, content: bytes, suffix: str) -> str:
-        """Keep a file, drop the oldest if there are too many, and return its name."""
-        name = secrets.token_urlsafe(24) + suffix
-        self._files[name] = (self._clock(), content)
-        self._forget()
-        return name
-
-    def find(self, name: str) -> bytes:
-        """Return the content of a file."""
-        self._forget()
-        if name not in self._files:
-            raise HTTPException(404, "no such file; it may have expired: send it again")
-        return self._files[name][1]
-
-    def _forget(self) -> None:
-        oldest = self._clock() - _KEPT_SECONDS
-        total = sum(len(content) for _, content in self._files.values())
-        for name, (added, content) in list(self._files.items()):
-            if added >= oldest and total <= _MAX_BYTES and len(self._files) <= _MAX_FILES:
-                break
-            total -= len(content)
-            del self._files[name]

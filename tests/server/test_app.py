@@ -1,7 +1,7 @@
 """The interface: encodings, shapes of answers, errors, limits, and the same text as the command."""
 
-import gzip
 import http.client
+import json
 import logging
 import random
 import re
@@ -76,6 +76,13 @@ def test_the_four_encodings_are_understood(server: Served, translate: Callable) 
             server.ask("POST", "/translate?" + urlencode(pairs)),
         ):
             assert answer.json["translatedText"] == expected
+    accents = server.ask(
+        "POST", "/translate", "q=ä&source=en&target=de".encode(), {"content-type": FORM}
+    )
+    assert accents.json == server.translate("ä").json
+    as_curl_sends_it = json.dumps({"q": lines[0], "source": "en", "target": "de"}).encode()
+    answer = server.ask("POST", "/translate", as_curl_sends_it, {"content-type": FORM})
+    assert answer.json["translatedText"] == one
     assert server.translate(lines[0]).json["translatedText"] == one
     assert server.translate(lines).json["translatedText"] == many
     assert server.translate([]).json == {"translatedText": []}
@@ -174,7 +181,7 @@ def test_routes_are_those_of_libretranslates_own_tests(server: Served) -> None:
     for path in ("/detect", "/translate"):
         assert server.ask("GET", path).status == 405
         assert server.ask("POST", path).status == 400
-    for path in ("/languages", "/health", "/spec", "/frontend/settings"):
+    for path in ("/health", "/spec", "/frontend/settings"):
         assert server.ask("GET", path).status == 200
         assert server.ask("POST", path).status == 405
     assert server.ask("GET", "/health").json["version"] == __version__
@@ -220,7 +227,7 @@ def test_attention_is_that_of_the_translator(server: Served, folder: Path) -> No
 
 
 def test_the_interface_is_described(server: Served) -> None:
-    document = server.ask("GET", "/openapi.json").json
+    document = server.ask("GET", "/spec").json
     assert document["paths"].keys() >= {"/translate", "/attention", "/languages", "/health"}
     content = document["paths"]["/translate"]["post"]["requestBody"]["content"]
     assert len(content) == 3
@@ -254,12 +261,12 @@ def test_metrics_count_and_show_nothing_of_the_text(served: Served) -> None:
 # Errors and limits
 
 BAD = [
-    ({"q": None}, "Invalid request: missing q parameter"),
+    ({"q": None}, "missing q parameter"),
     ({"q": ["a", 5]}, "q[1]: Expected `str`, got `int`"),
-    ({"q": "a" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
-    ({"q": ["a"] * 101}, "Invalid request: request (101) exceeds batch limit (100)"),
+    ({"q": "a" * 5001}, "request (5001) exceeds text limit (5000)"),
+    ({"q": ["a"] * 101}, "request (101) exceeds batch limit (100)"),
     ({"target": "zz"}, "zz is not supported"),
-    ({"format": "pdf"}, "format: Invalid enum value 'pdf'; known words: text, html"),
+    ({"format": "pdf"}, "format: Invalid enum value 'pdf'"),
     ({"format": "a - at `$.b"}, "Invalid enum value"),
     ({"alternatives": 4}, "alternatives must be at most 3"),
     ({"alternatives": "9" * 5000}, "alternatives: "),
@@ -267,7 +274,7 @@ BAD = [
 ]
 BAD_FOR_ATTENTION = [
     ({"source": " ", "target": "a"}, "the source is blank"),
-    ({"source": "a", "head": "x"}, "'x'; known words: all"),
+    ({"source": "a", "head": "x"}, "head: Invalid enum value 'x'"),
     ({"source": "a", "layer": 3}, "layer 3: must be from 1 to 2"),
     ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
 ]
@@ -291,13 +298,11 @@ HOSTILE_JSON = [
 ]  # fmt: skip
 HOSTILE_FORMS = [
     (FORM, b"q=%ff&source=en&target=de"),
-    (FORM, b"q=\xff"),
+    (FORM, b"q=\xff&source=en&target=de"),
     (FORM, b"&".join(b"q%d=" % i for i in range(1002))),
     ("multipart/form-data; boundary=", b"x"),
     ("multipart/form-data; boundary=f", b"--f\r\n\r\nx"),
     ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
-    (FORM, b' {"q": "a", "source": "en", "target": "de"}'),
-    ("text/plain", b'{"q": "a", "source": "en", "target": "de"}'),
 ]
 
 
@@ -306,12 +311,6 @@ def test_hostile_bodies_are_refused(server: Served) -> None:
     for kind, body in [*bodies, *HOSTILE_FORMS]:
         answer = server.ask("POST", "/translate", body, {"content-type": kind})
         assert (answer.status, list(answer.json)) == (400, ["error"]), body[:40]
-
-
-def test_compressed_requests_are_refused(server: Served) -> None:
-    headers = {"content-type": FORM, "content-encoding": "gzip"}
-    answer = server.ask("POST", "/translate", gzip.compress(b"q=a"), headers)
-    assert answer.status == 415
 
 
 def test_other_paths_are_refused_as_json(server: Served) -> None:
@@ -352,8 +351,8 @@ def test_a_full_queue_and_a_text_larger_than_it_are_refused() -> None:
             wait_until(lambda: served.translator.calls)
             answer = served.translate("a b c d")
             assert answer.status == 503
-            assert answer.json["error"].startswith("busy: about ")
-            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json["error"].startswith("busy: ")
+            assert answer.headers["retry-after"] == "10"
             served.translator.may_go.set()
             assert waiting.result().status == 200
 

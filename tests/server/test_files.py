@@ -4,7 +4,6 @@ import threading
 from unittest.mock import create_autospec
 
 import pytest
-from starlette.exceptions import HTTPException
 
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
@@ -13,9 +12,16 @@ from seq2seq.documents.document import Document, Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.server.requests import Limits
-from seq2seq.server.service import Downloads, Source
+from seq2seq.server.service import Source
 from tests.documents.test_formats import SMALL
-from tests.server.live import Answer, FakeTranslator, Served, serve_fake, serve_models
+from tests.server.live import (
+    Answer,
+    FakeTranslator,
+    Served,
+    serve_fake,
+    serve_models,
+    wait_until,
+)
 from tests.server.test_app import multipart
 
 
@@ -93,25 +99,21 @@ def test_a_file_of_named_languages_needs_a_model_that_names_its_own(source: str)
         assert upload(served, "a.json", b'{"a": "A dog"}', (source, "target")).status == 200
 
 
-def test_downloads_are_forgotten_in_time_and_when_they_are_too_many() -> None:
-    now = 0.0
-    kept = Downloads(lambda: now)
-    first = kept.keep(b"x", ".txt")
-    now = 599.0
-    second = kept.keep(b"y", ".txt")
-    assert (kept.find(first), kept.find(second)) == (b"x", b"y")
-    now = 601.0
-    with pytest.raises(HTTPException):
-        kept.find(first)
-    names = [kept.keep(b"z", ".txt") for _ in range(100)]
-    with pytest.raises(HTTPException):
-        kept.find(second)
-    assert kept.find(names[0]) == b"z"
-    large = [kept.keep(bytes(2**24), ".txt") for _ in range(3)]
-    assert len(set(large)) == 3
-    with pytest.raises(HTTPException):
-        kept.find(large[0])
-    assert len(kept.find(large[2])) == 2**24
+def test_files_are_forgotten_in_time_and_when_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seq2seq.server.app._MAX_FILES", 2)
+    with serve_fake() as served:
+
+        def status(answer: Answer) -> int:
+            path = answer.json["translatedFileUrl"].removeprefix(served.url)
+            return served.ask("GET", path).status
+
+        answers = [upload(served, "a.txt", b"one") for _ in range(3)]
+        assert list(map(status, answers)) == [404, 200, 200]
+        monkeypatch.setattr("seq2seq.server.app._KEPT_SECONDS", 0.0)
+        answer = upload(served, "a.txt", b"two")
+        wait_until(lambda: status(answer) == 404)
 
 
 def translation(*texts: str) -> Translation:
