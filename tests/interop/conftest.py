@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import random
 import warnings
 from collections.abc import Callable
@@ -21,9 +20,6 @@ from seq2seq.search import SearchConfig
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
-
-REAL = Path(os.environ.get("OPUS_MT", "/nonexistent"))
-"""A folder of folders of OPUS-MT with their vocabularies; tests that need it are skipped else."""
 
 
 class MarianFolder(NamedTuple):

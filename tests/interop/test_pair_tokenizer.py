@@ -14,7 +14,7 @@ from seq2seq.errors import UserError
 from seq2seq.interop.marian import make_table
 from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, dump_pieces
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, tokenizer_errors
-from tests.interop.conftest import REAL, table, transformers
+from tests.interop.conftest import table, transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -41,31 +41,16 @@ def tokenizer_files(models: tuple[bytes, bytes], pieces: list[str]) -> dict[str,
     return dict(zip(names, (*models, dump_pieces(pieces)), strict=True))
 
 
-def both(folder: Path) -> Both:
-    vocabulary = json.loads((folder / "vocab.json").read_text())
-    size, start_row = len(vocabulary), vocabulary["<pad>"]
-    ordered = make_table(folder / "vocab.json", vocabulary, size, start_row)
-    models = (folder / "source.spm").read_bytes(), (folder / "target.spm").read_bytes()
-    files = tokenizer_files(models, list(ordered))
-    ours = PairTokenizer(files, PairConfig(), ("en", "pt"))
-    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), list(ordered.values()))
-
-
-@pytest.fixture(scope="module", params=["made", "en-mg", "tc-big-en-pt"])
-def tokenizers(
-    request: pytest.FixtureRequest,
-    spm_models: tuple[bytes, bytes],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Both:
-    if request.param != "made":
-        if not (REAL / request.param).is_dir():
-            pytest.skip("the vocabularies of OPUS-MT are not here")
-        return both(REAL / request.param)
+@pytest.fixture(scope="module")
+def tokenizers(spm_models: tuple[bytes, bytes], tmp_path_factory: pytest.TempPathFactory) -> Both:
     folder = tmp_path_factory.mktemp("made")
     for name, model in zip(("source.spm", "target.spm"), spm_models, strict=True):
         (folder / name).write_bytes(model)
-    (folder / "vocab.json").write_text(json.dumps(table(spm_models, (">>por<<",), 1)))
-    return both(folder)
+    vocabulary = table(spm_models, (">>por<<",), 1)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    rows = make_table(folder / "vocab.json", vocabulary, len(vocabulary), vocabulary["<pad>"])
+    ours = PairTokenizer(tokenizer_files(spm_models, list(rows)), PairConfig(), ("en", "pt"))
+    return Both(ours, transformers.MarianTokenizer.from_pretrained(folder), list(rows.values()))
 
 
 def typed_symbol(line: str) -> bool:
