@@ -1,8 +1,10 @@
 """Servers for tests: in a thread of this process, or as `seq2seq serve`."""
 
+import copy
 import http.client
 import json
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -17,10 +19,12 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 import uvicorn
+from torch import Tensor
 
 from seq2seq.cli.main import main
-from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.alignment import Alignment, AttentionMaps
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.search import SearchConfig
@@ -85,41 +89,93 @@ class Served:
 class FakeTranslator:
     """Writes in capitals, when it is let; keeps what it was given.
 
-    A word is a token. A line with the word "fault" makes it fail, "endless" is cut off.
+    A word is a token, and what ends with a full stop a sentence. In further candidates the last
+    word is another. A line with the word "fault" makes it fail, "endless" is cut off, and the
+    letter µ is unknown.
     """
 
     workers = 1
+    nbest = 1
 
     def __init__(self) -> None:
         self.search = SearchConfig(beam_size=4)
         self.may_go = threading.Event()
         self.may_go.set()
         self.calls: list[list[str]] = []
-        self.tokenizer = SimpleNamespace(encode=lambda lines: [line.split() for line in lines])
+
+        def encode(lines: list[str]) -> list[list[str]]:
+            return [line.split() for line in lines]
+
+        self.tokenizer = SimpleNamespace(encode=encode, encode_target=encode)
 
     def with_nbest(self, nbest: int) -> "FakeTranslator":
-        return self
+        fake = copy.copy(self)
+        fake.nbest = nbest
+        return fake
 
     def segments(self, lines: list[str]) -> list[list[Segment]]:
-        return [[Segment([1] * len(line.split()) + [2], 9, source=line)] for line in lines]
+        return [
+            [
+                Segment(
+                    [4] * len(text.split()) + [2], 9, space, unknown=text.count("µ"), source=text
+                )
+                for text, space in re.findall(r"([^.]*\S\.?)(\s*)", line) or [("", line)]
+            ]
+            for line in lines
+        ]
 
     def translate_batch(self, segments: list[Segment]) -> list[list[Candidate]]:
         self.calls.append([segment.source for segment in segments])
         assert self.may_go.wait(60)
         if any("fault" in segment.source for segment in segments):
             raise RuntimeError(f"can't do {self.calls[-1]}")
+        return [self.candidates(text) for text in self.calls[-1]]
+
+    def candidates(self, source: str) -> list[Candidate]:
+        text = source.upper()
+        texts = [
+            text,
+            *(re.sub(r"\w+(\W*)$", rf"{word}\1", text) for word in ("ONE", "TWO", "THREE")),
+        ]
         return [
-            [Candidate(text.upper(), -1.0, ["x"], "endless" in text)] for text in self.calls[-1]
+            Candidate(text, -0.25 - i, pieces(text), "endless" in source)
+            for i, text in enumerate(texts[: self.nbest])
         ]
 
     def alignments(
         self, lines: Sequence[str], translations: Sequence[Translation | str]
     ) -> list[Alignment]:
-        """Link each character with its capital."""
+        """Link each character of a text with its capital."""
+        targets = (getattr(output, "text", output) for output in translations)
         return [
-            replace(Alignment.verbatim(line), target=line.upper())
-            for line, _ in zip(lines, translations, strict=True)
+            replace(Alignment.verbatim(line), target=target)
+            for line, target in zip(lines, targets, strict=True)
         ]
+
+    def attention(self, source: str, target: str) -> AttentionMaps:
+        rows, columns = pieces(target), [*pieces(source), "</s>"]
+        read, written = ["<s>", *rows], [*rows, "</s>"]
+        return AttentionMaps(
+            columns,
+            read,
+            written,
+            encoder=weights(len(columns), len(columns)),
+            decoder=weights(len(read), len(read)),
+            cross=weights(len(written), len(columns)),
+        )
+
+
+def pieces(text: str) -> list[str]:
+    """Split before the last letter of each word, so that some pieces begin no word."""
+    return [piece for word in text.split() for piece in ("▁" + word[:-1], word[-1]) if piece != "▁"]
+
+
+def weights(rows: int, columns: int) -> Tensor:
+    """Weights that differ in each layer, head and cell, and of which each row's sum is 1."""
+    sizes = map(torch.arange, (2, 3, rows, columns))
+    layer, head, i, j = torch.meshgrid(*sizes, indexing="ij")
+    raw = 1.0 + (7 * i + 3 * j + 5 * head + 11 * layer) % 13
+    return raw / raw.sum(dim=3, keepdim=True)
 
 
 @contextmanager

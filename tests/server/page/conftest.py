@@ -1,13 +1,14 @@
 """Chromium with the page in it."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-from tests.server.page.stub import ORIGIN, Stub
+from seq2seq.server.requests import Limits
+from tests.server.live import FakeTranslator, serve_models
 
 CHROMIUM = shutil.which("chromium")
 PATIENCE = 60_000  # milliseconds; an answer takes a few
@@ -44,19 +45,18 @@ def checked_page(browser: Any, origin: str, **options: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def stub() -> Stub:
-    return Stub()
-
-
-@pytest.fixture
-def show(browser: Any, stub: Stub) -> Iterator[Callable[..., Any]]:
-    """Open the page of the stub, with options of Playwright's contexts."""
+def show(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open the page of a server of fakes, with options of Playwright's contexts."""
     with ExitStack() as opened:
 
-        def show(**options: Any) -> Any:
-            page = opened.enter_context(checked_page(browser, ORIGIN, **options))
-            page.route("**/*", stub.handle)
-            page.goto(f"{ORIGIN}/")
+        def show(
+            *pairs: str, char_limit: int = 200, keys: Sequence[str] = (), **options: Any
+        ) -> Any:
+            fakes: Any = {tuple(pair.split("-")): FakeTranslator() for pair in pairs or ["en-de"]}
+            limits = Limits(char_limit=char_limit)
+            served = opened.enter_context(serve_models(fakes, limits, keys=keys))
+            page = opened.enter_context(checked_page(browser, served.url, **options))
+            page.goto(served.url)
             page.wait_for_selector("#count:not(:empty)")
             return page
 

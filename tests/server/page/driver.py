@@ -1,10 +1,33 @@
 """What a user does with the page."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
+
+
+PAUSE = 400
+"""Milliseconds without a key before the page sends the text."""
+
+
+def posts(page: Any) -> list[tuple[str, Any]]:
+    """The path and the fields of each POST from now on."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(request: Any) -> None:
+        if request.method == "POST":
+            sent.append((urlsplit(request.url).path, request.post_data_json))
+
+    page.on("request", note)
+    return sent
+
+
+def refuse_once(page: Any, status: int, error: str, **headers: str) -> None:
+    """Let the next request to translate be refused."""
+    answer = {"status": status, "json": {"error": error}, "headers": headers}
+    page.route("**/translate", lambda route: route.fulfill(**answer), times=1)
 
 
 def stop_the_clock(page: Any) -> None:

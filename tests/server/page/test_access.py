@@ -2,20 +2,27 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("playwright", reason="needs playwright")
-from tests.server.page.driver import cells, expect, focused, open_attention, strengths
-from tests.server.page.stub import FILES, Stub
+from tests.server.page.driver import (
+    cells,
+    expect,
+    focused,
+    open_attention,
+    refuse_once,
+    strengths,
+)
 
+FILES = Path(__file__).parents[3] / "seq2seq" / "server" / "page"
 Show = Callable[..., Any]
 
 
-def test_the_keyboard_alone_reaches_everything(show: Show, stub: Stub) -> None:
-    stub.targets = {"en": ["de"], "de": ["en"]}
-    page = show()
+def test_the_keyboard_alone_reaches_everything(show: Show) -> None:
+    page = show("en-de", "de-en")
     assert focused(page) == "source"
     page.keyboard.type("one dog. two cats.")
     page.keyboard.press("Control+Enter")
@@ -53,12 +60,12 @@ def test_the_keyboard_alone_reaches_everything(show: Show, stub: Stub) -> None:
     assert focused(page) == f"rows {len(weights) - 2}"  # where the user left
 
 
-def test_axe_finds_nothing_to_blame(show: Show, stub: Stub) -> None:
-    stub.targets = {"en": ["de"], "de": ["en"]}
-    stub.key_required = True
+def test_axe_finds_nothing_to_blame(show: Show) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-core")
     # Without motion: while a color changes, its contrast is too low.
-    page = show(viewport={"width": 360, "height": 800}, reduced_motion="reduce")
+    narrow = {"width": 360, "height": 800}
+    page = show("en-de", "de-en", keys=["k"], viewport=narrow, reduced_motion="reduce")
+    page.get_by_label("API key").fill("k")
 
     def check() -> None:
         for scheme in ("light", "dark"):
@@ -66,11 +73,10 @@ def test_axe_finds_nothing_to_blame(show: Show, stub: Stub) -> None:
             found = axe.Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
 
-    stub.flaws = {"suspect": ["repeating"]}
-    open_attention(page, "one dog. two cats.")
+    open_attention(page, "one endless dog. two cats.")
     page.locator("#rows button").nth(1).focus()
     check()
-    stub.failures = [(400, "zz is not supported", {})]
+    refuse_once(page, 400, "zz is not supported")
     page.locator("#source").fill("a cat.")
     expect(page.locator("#error")).not_to_be_empty()
     check()
@@ -82,12 +88,11 @@ def test_nothing_is_wider_than_a_narrow_screen(show: Show) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
-def test_hebrew_runs_from_right_to_left(show: Show, stub: Stub) -> None:
-    stub.targets = {"en": ["he"], "he": []}
-    page = show()
-    open_attention(page, "hello friend.")
+def test_hebrew_runs_from_right_to_left(show: Show) -> None:
+    page = show("en-he")
     direction = "e => getComputedStyle(e).direction"
-    assert page.locator("#source").evaluate(direction) == "ltr"
+    assert page.locator("#output").evaluate(direction) == "ltr"
+    open_attention(page, "שלום חבר.")
     assert page.locator("#output").evaluate(direction) == "rtl"
     assert page.locator("#output").get_attribute("lang") == "he"
     page.locator("#rows button").first.focus()
