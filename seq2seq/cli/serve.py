@@ -95,7 +95,6 @@ def _load(arguments: argparse.Namespace) -> dict[Pair, Translator]:
         raise UsageError(
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
-    names: dict[Pair, str] = {}
     translators: dict[Pair, Translator] = {}
     options = translation_options(arguments)
     for run, pair in zip(arguments.model, pairs, strict=True):
@@ -114,10 +113,9 @@ def _load(arguments: argparse.Namespace) -> dict[Pair, Translator]:
             into_target = translator.with_target_language(target) if has_several else translator
             if (source, target) in translators:
                 raise UserError(
-                    f"{names[source, target]} and {run} both translate {source} -> {target}:"
-                    " remove one, or say with --languages what they translate"
+                    f"{run}: another model translates {source} -> {target}, too: remove one, or say"
+                    " with --languages what they translate"
                 )
-            names[source, target] = run
             translators[source, target] = into_target
     if options.engine == "ctranslate2":
         report(DIFFERENCE)

@@ -127,10 +127,7 @@ def make_table(
     rows[CONTROL_PIECES[START_ID]] = NO_ROW if start_row is None else start_row
     for piece in sorted(vocabulary.keys() - rows.keys(), key=vocabulary.__getitem__):
         rows[piece] = vocabulary[piece]
-    try:
-        check_pieces(path.name, list(rows))
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
+    check_pieces(str(path), list(rows))
     return rows
 
 

@@ -148,13 +148,13 @@ def _read_table(name: str, content: bytes) -> list[str]:
 def check_pieces(name: str, pieces: Sequence[str]) -> None:
     """Check a table of pieces in the order of their ids."""
     if pieces[: len(CONTROL_PIECES)] != list(CONTROL_PIECES.values()):
-        raise ValueError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
+        raise UserError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
     if len(pieces) > tokenizer.MAX_PIECES:
-        raise ValueError(f"{name} has more than {tokenizer.MAX_PIECES:,} pieces")
+        raise UserError(f"{name} has more than {tokenizer.MAX_PIECES:,} pieces")
     if len(set(pieces)) < len(pieces):
-        raise ValueError(f"{name} has a piece twice")
+        raise UserError(f"{name} has a piece twice")
     if max(map(len, pieces)) > tokenizer.MAX_PIECE:
-        raise ValueError(f"{name} has a piece of more than {tokenizer.MAX_PIECE:,} characters")
+        raise UserError(f"{name} has a piece of more than {tokenizer.MAX_PIECE:,} characters")
 
 
 def dump_pieces(pieces: Iterable[str]) -> bytes:

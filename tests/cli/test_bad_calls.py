@@ -45,7 +45,7 @@ CALLS = [
     ("{serve} --char-limit 0", 2, "--char-limit: Expected `int` >= 1"),
     ("{serve} --languages ende", 2, "--languages ende: write SOURCE-TARGET"),
     ("{serve} --languages en-de,fr", 2, "--languages en-de,fr: the model has one target"),
-    ("{serve} --model {model}", 1, "both translate en -> de"),
+    ("{serve} --model {model}", 1, "another model translates en -> de, too"),
     ("{serve} --api-key-file {blank}", 1, "no key in it"),
     ("{serve} --allow-origin https://friend.example/", 2, "https://friend.example/"),
     ("score -i {text}", 2, "-r/--reference -t/--test-set"),
