@@ -34,16 +34,6 @@ def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def test_a_glossary_is_of_one_pair_of_languages(
-    model_of_two: Path, tmp_path: Path, seq2seq: Callable
-) -> None:
-    (tmp_path / "terms").write_text("a\tb\n")
-    words = ("--port", "0", "--engine", "native", "--glossary", tmp_path / "terms")
-    result = seq2seq("serve", "--model", model_of_two, *words)
-    assert (result.code, result.err.count("\n")) == (2, 1)
-    assert "the terms of one pair of languages" in result.err
-
-
 def test_a_port_in_use_is_refused(model: Path, seq2seq: Callable) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = seq2seq("serve", "--model", model, "--port", str(taken.getsockname()[1]))

@@ -219,17 +219,3 @@ def test_a_bad_item_fails_its_own_job_only(some: list[Client], workers: int) -> 
         if record.outcomes[number] != "busy":
             is_bad = client.bad in range(len(client.sizes))
             assert record.outcomes[number] == ("failed" if is_bad else "answered")
-
-
-def test_a_batch_with_too_few_results_fails_and_leaves_the_worker_free() -> None:
-    async def half(_key: object, items: list[int]) -> list[int]:
-        return items[: len(items) // 2] if len(items) > 1 else items
-
-    async def play_twice() -> None:
-        batcher = Batcher(half, workers=1, batch_size=10, queue_size=100)
-        with pytest.raises(ValueError, match="shorter"):
-            await batcher.submit("key", [1, 2], [1, 1])
-        assert await batcher.submit("key", [3], [1]) == [3]
-        assert batcher.waiting == batcher.running == 0
-
-    asyncio.run(play_twice())

@@ -99,7 +99,7 @@ def test_a_gigabyte_is_refused_before_it_is_read(announced: bool) -> None:
 
 def test_a_body_of_a_byte_a_second_is_given_up() -> None:
     with serve_fake(Limits(body_seconds=0.5)) as served, connect(served) as client:
-        client.sendall(START + b"Content-Length: 99\r\n\r\nq")
+        client.sendall(START + b"Connection: close\r\nContent-Length: 99\r\n\r\nq")
         answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b" within 0.5 s" in answer
