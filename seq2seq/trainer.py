@@ -1,7 +1,7 @@
 """The training loop (section 5): when to update, save and validate, until the end."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
@@ -242,13 +242,6 @@ class Trainer:
                 for place in range(position, len(batches)):
                     yield batches[place], number, place + 1
                 position = 0
-
-    def update(self, micro_batches: Sequence[Rows]) -> StepMetrics:
-        """Do one update with the micro-batches of a step, and wait for its metrics."""
-        progress = self.progress
-        batches = self.updater.collate(micro_batches)
-        self.start_update(ReadyStep(batches, progress.epoch, progress.batch))
-        return self.read_updates()[-1]
 
     def start_update(self, step: "ReadyStep") -> None:
         """Start one update."""

@@ -23,7 +23,7 @@ from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
 from seq2seq.update import Forms, TrainingConfig
 from tests.conftest import MakeModel, MakeTrained
-from tests.toy import encoded_corpus
+from tests.toy import encoded_corpus, update
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -155,7 +155,7 @@ def test_fast_steps_are_those_of_the_plain_model(
         trainer = make_trainer(corpus, config, forms, num_layers=2, dropout=0.0)
         trainer.updater.lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
         fit_memory(trainer)
-        found.append([trainer.update(trainer.batching.epoch(n)[:4]) for n in range(6)])
+        found.append([update(trainer, trainer.batching.epoch(n)[:4]) for n in range(6)])
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)
@@ -175,7 +175,7 @@ def test_training_learns_and_is_repeated_to_the_bit(corpus: EncodedCorpus) -> No
         losses = []
         for epoch in range(40):
             for indices in trainer.batching.epoch(epoch):
-                metrics = trainer.update([indices])
+                metrics = update(trainer, [indices])
                 losses.append(metrics.smoothed / metrics.target_tokens)
         assert losses[-1] < 0.7 * losses[0]
         ended.append([losses, [parameter.tolist() for parameter in trainer.model.parameters()]])

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -22,8 +22,9 @@ from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import TokenizerConfig
+from seq2seq.trainer import ReadyStep, Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import TrainingConfig
+from seq2seq.update import StepMetrics, TrainingConfig
 
 TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
 
@@ -113,6 +114,13 @@ def encoded_corpus(path: Path, vocab_size: int, pairs: int, longest: int = 9) ->
     with new_corpus(path) as write:
         write(encode_ids(sources, targets, vocab_size))
     return EncodedCorpus(path)
+
+
+def update(trainer: Trainer, micro_batches: Sequence[Rows]) -> StepMetrics:
+    """Do one update with the micro-batches of a step, and wait for its metrics."""
+    progress, batches = trainer.progress, trainer.updater.collate(micro_batches)
+    trainer.start_update(ReadyStep(batches, progress.epoch, progress.batch))
+    return trainer.read_updates()[-1]
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

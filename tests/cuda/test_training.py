@@ -22,7 +22,7 @@ from seq2seq.update import DivergenceError, StepNumbers, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN
-from tests.toy import encoded_corpus
+from tests.toy import encoded_corpus, update
 from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -82,7 +82,7 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
         fit_memory(trainer)
     journal.clear()
     for step in steps_of(trainers[0], 10):
-        expected, found = (trainer.update(step) for trainer in trainers)
+        expected, found = (update(trainer, step) for trainer in trainers)
         assert found.smoothed == pytest.approx(expected.smoothed, rel=1e-2)
         assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.1)
     assert not journal.waits, Counter(journal.waits)
@@ -107,9 +107,9 @@ def test_graphs_do_what_single_kernels_do(
     steps = steps_of(single, 8)
     counts = []
     for step in steps:
-        expected = single.update(step)
+        expected = update(single, step)
         journal.clear()
-        found = graphs.update(step)
+        found = update(graphs, step)
         counts.append(journal.kernels.total())
         assert (found.smoothed, found.gradient_norm) == (expected.smoothed, expected.gradient_norm)
         assert not journal.waits, Counter(journal.waits)
@@ -129,7 +129,7 @@ def test_products_are_in_bf16_and_every_dropout_works(
     for chosen in (rates, {"dropout": 0.1, "relu_dropout": 0.1}):
         trainers = [make_trainer(corpus, device, **chosen) for device in (CPU, CUDA)]
         journal.clear()
-        expected, found = (trainer.update(steps_of(trainer, 1)[0]) for trainer in trainers)
+        expected, found = (update(trainer, steps_of(trainer, 1)[0]) for trainer in trainers)
         assert found.smoothed == pytest.approx(expected.smoothed, rel=0.2)
         assert all(p.grad is not None and p.grad.is_cuda for p in trainers[1].model.parameters())
         # But for the simulated attention itself.
@@ -144,7 +144,7 @@ def test_recording_that_fails_leaves_a_training_without_graphs(
     error = RuntimeError("CUDA error: operation not permitted\nCompile with ...")
     monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=error))
     for step in steps_of(single, 4):
-        expected, found = (trainer.update(step) for trainer in (single, failing))
+        expected, found = (update(trainer, step) for trainer in (single, failing))
         assert found.smoothed == expected.smoothed
     reason = "CUDA error: operation not permitted"
     assert warned == [f"CUDA graphs don't work here, so it takes longer: {reason}"]
@@ -159,7 +159,7 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     trainer = make_trainer(corpus, CUDA)
     trainer.config.max_steps, trainer.config.log_steps = 7, 4
     trainer.config.checkpoint_steps = 6
-    trainer.update(trainer.batching.epoch(0)[:2])
+    update(trainer, trainer.batching.epoch(0)[:2])
     journal.clear()
     running = trainer.updater.in_flight
     records = train(trainer, save=lambda: unread.append(len(running)))
@@ -175,14 +175,14 @@ def test_a_training_goes_on_from_its_checkpoint(
 ) -> None:
     first, second = (make_trainer(corpus, CUDA, torch.bfloat16) for _ in range(2))
     batches = first.batching.epoch(0)
-    first.update(batches[:2])
+    update(first, batches[:2])
     trained = TrainedModel(first.model, tokenizer, "a", "b")
     folder = save_checkpoint(tmp_path, 1, trained, first.optimizer, {"step": 1})
     restore_checkpoint(folder, second.model, second.optimizer)
     for state in second.optimizer.state.values():
         assert all(value.is_cuda for value in state.values())
     second.progress.step = 1
-    expected, found = (trainer.update(batches[2:4]) for trainer in (first, second))
+    expected, found = (update(trainer, batches[2:4]) for trainer in (first, second))
     assert found.smoothed == expected.smoothed
     assert found.gradient_norm == expected.gradient_norm
     torch.testing.assert_close(*map(weights_of, (first, second)), rtol=0, atol=0)

@@ -11,7 +11,7 @@ from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig
 from seq2seq.trainer import Trainer
 from seq2seq.update import TrainingConfig
-from tests.toy import encoded_corpus
+from tests.toy import encoded_corpus, update
 
 V, PAIRS = 60, 40
 
@@ -36,7 +36,7 @@ def test_updates_are_adam_s_without_clipping_and_decay(tmp_path: Path) -> None:
     first, second = torch.zeros_like(expected), torch.zeros_like(expected)
     for step, batch in enumerate(batching.epoch(0)[:3], start=1):
         trainer.progress.step = step - 1
-        rate = trainer.update([batch]).learning_rate
+        rate = update(trainer, [batch]).learning_rate
         gradient = parameters_to_vector([gradients[i] for i in range(len(parameters))])
         assert gradient.norm() > 3
         first = 0.9 * first + 0.1 * gradient

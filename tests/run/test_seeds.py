@@ -19,7 +19,7 @@ from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.machine.processes import Processes
 from seq2seq.run.training import TrainingRun
-from tests.toy import toy_config
+from tests.toy import toy_config, update
 
 
 def draw(folder: Path, seed: int) -> dict[str, object]:
@@ -34,7 +34,7 @@ def draw(folder: Path, seed: int) -> dict[str, object]:
     torch.manual_seed(0)  # what follows has the same weights and pairs with any seed
     for parameter in run.trainer.model.parameters():
         parameter.data.normal_(std=0.1)
-    drawn["dropout"] = run.trainer.update([np.arange(20)]).smoothed
+    drawn["dropout"] = update(run.trainer, [np.arange(20)]).smoothed
     run.save()
     search = SamplingConfig(seed=seed)
     translator = Translator.load(run.folder, TranslationOptions(search=search, device="cpu"))

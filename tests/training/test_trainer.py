@@ -33,7 +33,7 @@ from seq2seq.run.training import fit_memory
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer, made_ahead
 from seq2seq.update import Forms
-from tests.toy import encoded_corpus
+from tests.toy import encoded_corpus, update
 from tests.training.records import V, make_trainer, train
 
 
@@ -195,7 +195,7 @@ def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_p
         lambda module, inputs, output: masks.append(output == 0)
     )
     for _ in range(2):
-        trainer.update([pairs, pairs])
+        update(trainer, [pairs, pairs])
     of_parts = masks[::2]  # the layer drops out after each of its two sublayers
     assert len(of_parts) == 8
     for i, one in enumerate(of_parts):
@@ -409,7 +409,7 @@ def test_batches_are_halved_until_the_largest_fits(
     attempt(limited, most)
     assert sum(limited.updater.most_tokens) < sum(batching.most_tokens) / 3
     for trainer in (whole, limited):
-        trainer.update(batching.epoch(0)[:1])
+        update(trainer, batching.epoch(0)[:1])
     assert max(tried[-2:]) <= most
     longest = "a single pair of {} source and {} target".format(*corpus.longest)
     with pytest.raises(OutOfMemoryError, match=longest):
