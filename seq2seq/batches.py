@@ -284,10 +284,9 @@ class Batching:
 
     def statistics(self, batches: Sequence[Rows]) -> "BatchStatistics":
         """Compute the statistics of batches."""
-        positions = source_tokens = target_tokens = 0
+        source_tokens = target_tokens = 0
         for batch in batches:
             source, target = self.corpus.lengths(batch)
-            positions += len(batch) * int(source.max() + target.max())
             source_tokens += int(source.sum())
             target_tokens += int(target.sum())
         return BatchStatistics(
@@ -295,7 +294,6 @@ class Batching:
             sentences=sum(map(len, batches)) / len(batches),
             source_tokens=source_tokens / len(batches),
             target_tokens=target_tokens / len(batches),
-            padding=1.0 - (source_tokens + target_tokens) / positions,
         )
 
     def collate(self, indices: Rows) -> Batch:
@@ -378,8 +376,6 @@ class BatchStatistics:
     source_tokens: float
     """With `</s>`, without padding."""
     target_tokens: float
-    padding: float
-    """The share of padding in all positions, source and target."""
 
 
 @dataclass(frozen=True)

@@ -132,12 +132,6 @@ class TrainingConfig:
                 "nothing ends the training: give training.max_steps, training.max_minutes or"
                 " training.patience"
             )
-        limits = (self.max_steps, self.max_minutes, self.checkpoint_steps, self.checkpoint_minutes)
-        if limits == (None,) * len(limits):
-            raise UsageError(
-                "training.patience counts validations, and there are none: give"
-                " training.checkpoint_steps or training.checkpoint_minutes"
-            )
         if self.select_by not in ("bleu", "chrf", "loss"):
             raise UsageError(f"training.select_by={self.select_by}: must be bleu, chrf or loss")
         for number in (self.average_checkpoints, *self.average_alternatives):

@@ -59,9 +59,7 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
         source_tokens=1000, target_tokens=1000, count_longer_side=count_longer_side
     )
     tokens = 1000 * share
-    found = BatchStatistics(
-        batches=9, sentences=10.0, source_tokens=tokens, target_tokens=tokens, padding=0.1
-    )
+    found = BatchStatistics(batches=9, sentences=10.0, source_tokens=tokens, target_tokens=tokens)
     with pytest.raises(UserError, match="can't be filled") if refused else nullcontext():
         check_budget(config, found)
 
@@ -77,19 +75,12 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
         check_budget(config, batching.statistics(batching.epoch(0)))
 
 
-NEVER = {"checkpoint_steps": None, "checkpoint_minutes": None}
-
-
 @pytest.mark.parametrize(
     ("choices", "complaint"),
     [
         ({"source_tokens": 0}, "source_tokens=0"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
-        (
-            {"patience": 3, "max_steps": None, **NEVER},
-            "patience counts validations, and there are none",
-        ),
         ({"keep_checkpoints": 4}, "a mean of 5 checkpoints: .*=4$"),
         ({"average_alternatives": [2, 6]}, "a mean of 6 checkpoints: .*=5$"),
     ],
