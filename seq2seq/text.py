@@ -33,11 +33,6 @@ else:
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstd}
 
-_STREAMS: dict[str, Callable[[], Any]] = {
-    ".xz": lzma.LZMADecompressor,
-    ".bz2": bz2.BZ2Decompressor,
-    ".zst": zstd.ZstdDecompressor,
-}
 _BUFFER_BYTES = 1 << 18
 
 
@@ -68,12 +63,8 @@ def open_binary(path: str | Path) -> BinaryIO:
     if suffix in COMPRESSIONS and not file.peek(1):
         file.close()
         raise UserError(f"{path}: an empty file is not a {suffix} archive; copy it again")
-    read: Callable[[int], bytes] = file.read
-    if suffix == ".gz":
-        read = gzip.GzipFile(fileobj=file).read
-    elif suffix in _STREAMS:
-        read = _StreamReader(file, _STREAMS[suffix]).read
-    return io.BufferedReader(_NamedReader(read, file, str(path)), _BUFFER_BYTES)
+    stream = COMPRESSIONS[suffix].open(file) if suffix in COMPRESSIONS else file
+    return io.BufferedReader(_NamedReader(stream.read, file, str(path)), _BUFFER_BYTES)
 
 
 @contextmanager
@@ -160,30 +151,6 @@ class _NamedReader(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
-
-
-class _StreamReader:
-    """Decompress streams; unlike Python's readers, fail on a later one that is corrupt."""
-
-    def __init__(self, file: BinaryIO, new_stream: Callable[[], Any]) -> None:
-        self._file, self._new_stream = file, new_stream
-        self._stream = new_stream()
-
-    def read(self, size: int, /) -> bytes:
-        while True:
-            compressed = b""
-            if self._stream.eof:
-                # Zeros may stand between streams, and after the last one.
-                compressed = self._stream.unused_data.lstrip(b"\0")
-                while not compressed:
-                    if not (more := self._file.read(_BUFFER_BYTES)):
-                        return b""
-                    compressed = more.lstrip(b"\0")
-                self._stream = self._new_stream()
-            elif self._stream.needs_input and not (compressed := self._file.read(_BUFFER_BYTES)):
-                raise EOFError
-            if block := self._stream.decompress(compressed, size):
-                return bytes(block)
 
 
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

@@ -103,10 +103,6 @@ def test_lenient_decoding_never_fails(raw: bytes) -> None:
         assert "\ufffd" in text
 
 
-def flip(stream: bytes) -> bytes:
-    return bytes([stream[0], stream[1] ^ 1]) + stream[2:]
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
 @pytest.mark.parametrize(
     "damage",
@@ -115,10 +111,8 @@ def flip(stream: bytes) -> bytes:
         lambda stream: stream[:10],
         lambda stream: stream[:-1],
         lambda stream: stream + stream[:9],
-        lambda stream: stream + b"garbage",
-        lambda stream: stream + flip(stream),
     ],
-    ids=["empty", "the start", "cut", "a second one cut", "garbage", "a flipped bit"],
+    ids=["empty", "the start", "cut", "a second one cut"],
 )
 def test_a_corrupt_archive_is_noticed(
     tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
@@ -129,15 +123,10 @@ def test_a_corrupt_archive_is_noticed(
         list(read_text_lines(path))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "zeros"),
-    [(".zst", 0), *((suffix, n) for suffix in (".gz", ".xz", ".bz2") for n in (0, 4, 400_000))],
-)
-def test_streams_are_read_as_one_without_zeros_between_and_after_them(
-    tmp_path: Path, suffix: str, zeros: int
-) -> None:
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_streams_are_read_as_one(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"text{suffix}"
-    path.write_bytes(b"".join(COMPRESSORS[suffix](s) + bytes(zeros) for s in (b"a\nb", b"c\nd\n")))
+    path.write_bytes(b"".join(map(COMPRESSORS[suffix], (b"a\nb", b"c\nd\n"))))
     assert list(read_text_lines(path)) == ["a", "bc", "d"]
 
 
