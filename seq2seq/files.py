@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 from seq2seq.errors import UserError
 
 MANIFEST = "manifest.json"
+_DEVICES = (Path("/dev"), Path("/dev/fd"))  # such as /dev/stdout, which may be a file
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
 
 Content: TypeAlias = bytes | Callable[[Path], object]
@@ -84,7 +85,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the path of a file")
-    if path.exists() and (not path.is_file() or _is_standard_output(path)):
+    if path.parent in _DEVICES or (path.exists() and not path.is_file()):
         with path.open("wb") as file:
             yield file
         return
@@ -300,14 +301,6 @@ def _is_unlocked(path: Path) -> bool:
         finally:
             os.close(descriptor)
     return False
-
-
-def _is_standard_output(path: Path) -> bool:
-    """Return whether a file is this process's standard output, as /dev/stdout is."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(1))
-    except OSError:
-        return False
 
 
 def _remove(path: Path) -> None:

@@ -146,7 +146,6 @@ WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
 MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
 CARD_FILE = "README.md"
 """Describes a model; it is in a model folder once its run has ended."""
-_MAX_READS = 10  # of a folder that other processes replace
 _MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 
@@ -219,35 +218,17 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
 
 
 def holds_model(folder: Path) -> bool:
-    """Return whether there is a model in a folder, also while it is just being replaced."""
-    # It may be missed once, between its two names.
-    return any((present_name(folder) / WEIGHTS_FILE).is_file() for _ in range(_MAX_READS))
+    """Return whether there is a model in a folder, or in what its replacement left."""
+    return (present_name(folder) / WEIGHTS_FILE).is_file()
 
 
 def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate, even while it is being replaced."""
-    for _ in range(_MAX_READS):
-        path = present_name(folder)
-        before = _identity(path)
-        try:
-            trained = read_description(path)
-            trained.model.load_state_dict(read_weights(path, trained.model), assign=True)
-            trained.model.eval()
-            # Otherwise another process has replaced it, and it may be of two models.
-            if before == _identity(present_name(folder)):
-                return trained
-        except UserError:
-            if before == _identity(present_name(folder)):
-                raise
-    raise UserError(f"{folder}: replaced repeatedly while it was read; try again")
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        status = folder.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
+    """Read a model folder on the CPU, ready to translate."""
+    folder = present_name(folder)
+    trained = read_description(folder)
+    trained.model.load_state_dict(read_weights(folder, trained.model), assign=True)
+    trained.model.eval()
+    return trained
 
 
 def read_description(folder: Path) -> TrainedModel:

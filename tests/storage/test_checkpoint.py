@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.files import MANIFEST, read_listed_file
+from seq2seq.files import MANIFEST
 from seq2seq.model_folder import TrainedModel, average, load_model, save_model
 from seq2seq.run import checkpoint
 from seq2seq.run.folder import checkpoints, find_model
@@ -190,28 +190,6 @@ def test_the_model_of_a_run_is_the_averaged_the_best_or_the_last(
         find_model(run / "empty")
     with pytest.raises(UserError, match="no folder of this name"):
         find_model(run / "nowhere")
-
-
-def test_a_model_that_is_replaced_while_it_is_read_is_one_of_the_two(
-    tmp_path: Path, make_trained: MakeTrained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, after = make_trained(seed=1), make_trained(seed=2, dropout=0.3)
-    folder = tmp_path / "model"
-    save_model(folder, before)
-    replaced: list[str] = []
-
-    def read_and_replace(place: Path, name: str, max_bytes: int) -> bytes:
-        content = read_listed_file(place, name, max_bytes)
-        if not replaced:
-            replaced.append(name)
-            save_model(folder, after)
-        return content
-
-    monkeypatch.setattr("seq2seq.model_folder.read_listed_file", read_and_replace)
-    found = load_model(folder)
-    assert replaced == [CONFIG]
-    assert found.model.config == after.model.config
-    assert_equal(found.model, after.model)
 
 
 def test_the_average_is_the_mean_of_each_weight(run: Path) -> None:
