@@ -350,8 +350,6 @@ def open_regular_file(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
         if error.errno == errno.ELOOP:
             raise UserError(f"{path}: a link, not a regular file; copy the file itself") from None
         raise UserError(f"{path}: {error.strerror}") from error
-    except MemoryError:
-        raise UserError(f"{path}: too large for this machine's memory") from None
 
 
 def read_regular_file(path: Path, max_bytes: int) -> bytes:

@@ -425,7 +425,6 @@ def _explain(message: str, config: TokenizerConfig) -> str:
 
 
 _CODE = re.compile(r"[A-Za-z0-9_-]+")
-_MAX_LISTED = 20
 LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
 UNNAMED = ("", "source", "target")
 """What a model has for the code of a language that it doesn't name."""
@@ -473,5 +472,4 @@ def control_ids(
 
 
 def _list(names: Sequence[str]) -> str:
-    more = ["..."] if len(names) > _MAX_LISTED else []
-    return ", ".join([*names[:_MAX_LISTED], *more]) or "none, so remove it"
+    return ", ".join(names) or "none, so remove it"

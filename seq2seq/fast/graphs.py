@@ -92,11 +92,11 @@ class Buffers:
         A block that is too small is replaced by a larger one with the same numbers in front.
         """
         count, old = math.prod(shape), self.blocks.get(name)
-        if old is None or len(old) < count or old.dtype != dtype or old.device != device:
+        if old is None or len(old) < count:
             # By steps of a quarter at most, so that a block moves rarely.
             step = 1 << max(0, count.bit_length() - 3)
             block = torch.zeros(-(-count // step) * step, dtype=dtype, device=device)
-            if old is not None and old.dtype == dtype and old.device == device:
+            if old is not None:
                 block[: len(old)] = old
             self.blocks[name] = block
             self.version += 1

@@ -7,9 +7,9 @@ while the next one runs, which sentences are done: these accept nothing more.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Protocol, TypeVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from seq2seq import search
 from seq2seq.device import HostCopy
-from seq2seq.fast.decoder import MULTIPLE, round_down, round_up
+from seq2seq.fast.decoder import MULTIPLE, StaticCache, round_down, round_up
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import round_batch_size
 from seq2seq.search import SearchConfig
@@ -77,19 +77,6 @@ def topk_by_blocks(scores: Tensor, count: int, block: int = 128) -> tuple[Tensor
     return values, candidates.gather(1, index)
 
 
-class StaticState(search.SearchState, Protocol):
-    """The state of a step function, always in the same memory for the same shape."""
-
-    @property
-    def shape(self) -> Hashable:
-        """Determines where all tensors lie."""
-
-    def reserve(self, positions: int) -> None:
-        """Reserve memory for that many positions."""
-
-
-State = TypeVar("State", bound=StaticState)
-
 _MAX_ROWS = 4096
 """Hypotheses of a batch; more hardly gain speed and take memory."""
 
@@ -112,8 +99,8 @@ class StaticSearch:
     @torch.inference_mode()
     def __call__(
         self,
-        step: Callable[[Tensor, State], Tensor],
-        state: State,
+        step: Callable[[Tensor, StaticCache], Tensor],
+        state: StaticCache,
         max_lengths: Tensor,
         config: SearchConfig,
         **rules: Unpack[search.Rules],
