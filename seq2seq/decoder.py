@@ -74,17 +74,17 @@ class DecoderCache:
 
 
 class IncrementalDecoder:
-    """Predicts the next token as `Transformer.decode` does, with the model in evaluation mode."""
+    """Predicts the next token as `Transformer.decode` does, with the model in evaluation mode.
 
-    layer_type: type[DecoderLayer] = DecoderLayer
+    Made by `incremental_decoder`, since modern models have a decoder of their own.
+    """
+
     layer_cache: type[LayerCache] = LayerCache
     attend = staticmethod(attention)
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        self.layers = [layer for layer in model.decoder.layers if type(layer) is self.layer_type]
-        if len(self.layers) < model.config.decoder_depth:
-            raise TypeError("make the decoder of a modern model with incremental_decoder")
+        self.layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
 
     def begin(self, source: Tensor) -> DecoderCache:
         """Encode padded sources (B, S), and start a search for their translations."""

@@ -233,20 +233,14 @@ def load_model(folder: Path) -> TrainedModel:
 
 def read_description(folder: Path) -> TrainedModel:
     """Read configuration and tokenizer; the model is on the meta device, without weights."""
-    saved = read_saved_config(folder)
+    path = folder / _CONFIG
+    saved: SavedConfig = parse_json(path, read_listed_file(folder, _CONFIG, MAX_BYTES), SavedConfig)
     tokenizer = _read_tokenizer(folder, saved)
     try:
         model = meta_transformer(saved.model, tokenizer.vocab_size, tokenizer.source_vocab_size)
     except UserError as error:
-        raise UserError(f"{folder / _CONFIG}: {error}") from None
-    languages = (saved.source_language, saved.target_language)
-    return TrainedModel(model, tokenizer, *languages)
-
-
-def read_saved_config(folder: Path) -> SavedConfig:
-    """Read the configuration of a model folder."""
-    content = read_listed_file(folder, _CONFIG, MAX_BYTES)
-    return parse_json(folder / _CONFIG, content, SavedConfig)
+        raise UserError(f"{path}: {error}") from None
+    return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
 
 
 def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:

@@ -7,7 +7,6 @@ hypotheses line by line. Both are detokenized text and are scored unchanged.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -200,8 +199,7 @@ def signature(metric: Signature, config: ScoreConfig) -> str:
 def named_test_set(name: str, language_pair: str) -> tuple[Path, list[Path]]:
     """Find source and references of a test set that sacreBLEU downloads the first time."""
     if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, n=3) or ["wmt14", "wmt14/full", "wmt20"]
-        raise UsageError(f"-t {name}: no such test set; did you mean {', '.join(near)}?")
+        raise UsageError(f"-t {name}: no such test set; sacrebleu --list names them")
     if language_pair not in DATASETS[name].langpairs:
         pairs = ", ".join(sorted(DATASETS[name].langpairs))
         raise UsageError(f"-l {language_pair}: {name} has {pairs}")

@@ -241,8 +241,6 @@ class NoPositions(PositionalEncoding):
 class ModernIncrementalDecoder(IncrementalDecoder):
     """`IncrementalDecoder` of a modern model, with a cache of G heads, each key turned once."""
 
-    layer_type = ModernDecoderLayer
-
     def __init__(self, model: ModernTransformer) -> None:
         super().__init__(model)
         self.pre_norm = model.config.norm_position is NormPosition.pre

@@ -52,7 +52,7 @@ CALLS = [
     ("score --model {model} -r {text}", 2, "give -s"),
     ("score -i {text} -r {two} --compare {text}", 2, "named twice"),
     ("score -i {text} -r {two} --paper --lowercase", 2, "cased"),
-    ("score -i {text} -t wmt141 -l en-de", 2, "no such test set; did you mean"),
+    ("score -i {text} -t wmt141 -l en-de", 2, "no such test set"),
     ("score -i {text} -t wmt14 -l en-nl", 2, "-l en-nl: wmt14 has cs-en"),
     ("score -i {text} -r {text} -s {two}", 2, "--source is for --model: add that, or remove it"),
     ("score -i {text} -r {text} --beam 2", 2, "--beam is for --model"),

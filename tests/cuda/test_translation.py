@@ -1,7 +1,6 @@
 """Translation on the simulated GPU: the CPU's text, in few waits."""
 
 from collections import Counter
-from unittest import mock
 
 import pytest
 import torch
@@ -64,16 +63,6 @@ def test_a_search_waits_at_its_ends_only(
     # While the host waits to know which sentences are done, the GPU has the next step.
     assert journal.given_meanwhile
     assert all(journal.given_meanwhile[:-1])
-
-
-def test_without_graphs_the_search_goes_on(trained: TrainedModel, warned: list[str]) -> None:
-    lines, expected = LINES * 2, translator(trained, "cpu").translate(LINES * 2)
-    on_gpu = translator(trained, "cuda")
-    with mock.patch.object(torch.cuda, "graph", side_effect=RuntimeError("not here\nindeed")):
-        found = [on_gpu.translate(lines) for _ in "123"]
-    for translations in found:
-        assert [one.text for one in translations] == [one.text for one in expected]
-    assert warned == ["CUDA graphs don't work here, so it takes longer: not here"]
 
 
 def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast import replace_modules
 from seq2seq.sizes import Activation, Norm, NormPosition, Positions
 from seq2seq.transformer import Transformer
@@ -124,5 +123,3 @@ def test_swiglu_has_the_parameters_of_the_paper_s_layer(make_model: MakeModel, d
 def test_without_biases_there_are_none(make_model: MakeModel) -> None:
     model = make_model(bias=False)
     assert not [name for name in model.state_dict() if "bias" in name]
-    with pytest.raises(TypeError, match="incremental_decoder"):  # not the paper's decoder
-        IncrementalDecoder(model)
