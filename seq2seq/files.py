@@ -374,11 +374,9 @@ def parse_json(
     try:
         raw = json.decode(content)
         value = convert(raw, schema, strict=True)
-    except RecursionError:
-        raise UserError(f"{path}: corrupt, nested too deeply") from None
     except ValidationError as error:
         raise UserError(f"{path}: corrupt: {str(error)[:200]}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: corrupt, not valid JSON: {error}") from None
     except UserError as error:  # a dataclass's own checks
         raise UserError(f"{path}: {error}") from None

@@ -51,8 +51,6 @@ def open_raw(path: str | Path) -> io.BufferedReader:
         return io.BufferedReader(fsspec.open(str(path), "rb").open(), _BUFFER_BYTES)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; give the path of a file") from None
     except Exception as error:  # those of networks share no class
         raise UserError(f"{path}: can't be read: {reason_of(error)}") from None
 

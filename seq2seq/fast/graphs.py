@@ -17,18 +17,6 @@ logger = logging.getLogger("seq2seq")
 Call: TypeAlias = Callable[[], None]
 
 
-def record(function: Call, pool: Any, stream: torch.cuda.Stream) -> Call:
-    """Record the kernels that a function starts, and return what starts them again."""
-    graph = torch.cuda.CUDAGraph()
-    # A recording that fails leaves its stream as the current one.
-    before = torch.cuda.stream(torch.cuda.current_stream(stream.device))
-    # Other threads may use the GPU meanwhile: a server pins memory.
-    recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-    with torch.cuda.device(stream.device), before, recording:
-        function()
-    return graph.replay
-
-
 class Graphs:
     """The graphs of functions without arguments or results, by key.
 
@@ -62,12 +50,22 @@ class Graphs:
             del self.replays[next(iter(self.replays))]
 
     def _record(self, function: Call) -> Call | None:
+        """Record the kernels that a function starts, and return what starts them again."""
         try:
             # They run one after the other and leave nothing in it, so they share their memory.
             if self.memory is None:
                 stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
                 self.memory = torch.cuda.graph_pool_handle(), stream
-            return record(function, *self.memory)
+            (pool, stream), graph = self.memory, torch.cuda.CUDAGraph()
+            # A recording that fails leaves its stream as the current one.
+            before = torch.cuda.stream(torch.cuda.current_stream(stream.device))
+            # Other threads may use the GPU meanwhile: a server pins memory.
+            recording = torch.cuda.graph(
+                graph, pool=pool, stream=stream, capture_error_mode="thread_local"
+            )
+            with torch.cuda.device(stream.device), before, recording:
+                function()
+            return graph.replay
         except RuntimeError as error:
             self.works = False
             self.replays.clear()
