@@ -58,9 +58,6 @@ def open_raw(path: str | Path) -> io.BufferedReader:
 def open_binary(path: str | Path) -> BinaryIO:
     """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2)."""
     file, suffix = open_raw(path), Path(path).suffix.lower()
-    if suffix in COMPRESSIONS and not file.peek(1):
-        file.close()
-        raise UserError(f"{path}: an empty file is not a {suffix} archive; copy it again")
     stream = COMPRESSIONS[suffix].open(file) if suffix in COMPRESSIONS else file
     return io.BufferedReader(_NamedReader(stream.read, file, str(path)), _BUFFER_BYTES)
 

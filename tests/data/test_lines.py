@@ -107,12 +107,11 @@ def test_lenient_decoding_never_fails(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda stream: b"",
         lambda stream: stream[:10],
         lambda stream: stream[:-1],
         lambda stream: stream + stream[:9],
     ],
-    ids=["empty", "the start", "cut", "a second one cut"],
+    ids=["the start", "cut", "a second one cut"],
 )
 def test_a_corrupt_archive_is_noticed(
     tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
