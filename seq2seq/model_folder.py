@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from seq2seq.errors import UserError
@@ -110,11 +110,9 @@ class _NothingDrawn(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # `torch.nn.init` passes on the first two; the others it draws with itself.
-        if func in (nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_):
-            return kwargs["tensor"]
-        if func in (Tensor.uniform_, Tensor.normal_):
-            return args[0]
+        # Functions of `torch.nn.init`, and the methods of tensors with which it draws.
+        if func.__name__ in ("uniform_", "normal_", "kaiming_uniform_"):
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
         return func(*args, **kwargs)
 
 
