@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -56,10 +55,6 @@ class Wait(NamedTuple):
     why: str
     function: str
     """The innermost one of the package: `training/trainer.py:update`."""
-
-
-memory = SimpleNamespace(type="cpu")
-"""Where the simulated GPU keeps its tensors; on `meta`, their shapes alone."""
 
 
 class Journal:
@@ -181,10 +176,8 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _copy(*args, **kwargs)
     _check_rules(func, name, args, tensors)
     inner_args, inner_kwargs = tree_map(inside, (args, kwargs))
-    if memory.type == "meta":
-        inner_args = tree_map(_number_on_meta, inner_args)
     if to == "cuda":
-        inner_kwargs["device"] = memory.type
+        inner_kwargs["device"] = "cpu"
     pinned = inner_kwargs.pop("pin_memory", False)
     made = recorder.do(func, inner_args, inner_kwargs)
     if pinned:
@@ -205,7 +198,7 @@ def _convert(x: Tensor, to: str | None, kwargs: dict[str, Any]) -> Tensor:
     non_blocking = kwargs.get("non_blocking", False)
     if not isinstance(x, CudaTensor):
         _note_host_copy(x, non_blocking)
-        return CudaTensor(aten._to_copy.default(x, device=memory.type, **rest))
+        return CudaTensor(aten._to_copy.default(x, device="cpu", **rest))
     if to in (None, "cuda"):
         made = CudaTensor(recorder.do(aten._to_copy.default, (x.inner,), rest))
         note("_to_copy", (x,), [x], made)
@@ -252,10 +245,6 @@ def _check_rules(func: Any, name: str, args: Any, tensors: list[Tensor]) -> None
             )
     if name == "native_layer_norm" and any(t.dtype != args[0].dtype for t in tensors):
         raise RuntimeError("expected scalar type of weight and bias to be that of the input")
-
-
-def _number_on_meta(x: Any) -> Any:
-    return x.to("meta") if isinstance(x, Tensor) and x.device.type == "cpu" else x
 
 
 def note(name: str, args: Any, tensors: list[Tensor], made: Any) -> None:

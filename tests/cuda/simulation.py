@@ -10,7 +10,6 @@ from unittest import mock
 import safetensors.torch
 import torch
 from torch import nn
-from torch.fx.experimental import _config
 from torch.library import Library
 from torch.utils import _foreach_utils
 
@@ -23,7 +22,6 @@ from tests.cuda.device import (
     Factories,
     attention,
     flex_attention,
-    memory,
     of_inside,
     pin,
 )
@@ -65,31 +63,23 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
 
 
 @contextlib.contextmanager
-def simulated(*, shapes_alone: bool = False) -> Iterator[None]:
-    """Let this process have a GPU, which computes no numbers with `shapes_alone`."""
+def simulated() -> Iterator[None]:
+    """Let this process have a GPU."""
     operators = Library("aten", "IMPL")
     with contextlib.ExitStack() as stack:
         stack.enter_context(lent())
         for owner, name, value in REPLACED:
             stack.enter_context(mock.patch.object(owner, name, value))
-        stack.enter_context(mock.patch.object(memory, "type", "meta" if shapes_alone else "cpu"))
-        if shapes_alone:  # the number of elements that are not zero is not known
-            stack.enter_context(_config.patch(meta_nonzero_assume_all_nonzero=True))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # there is an implementation already, for all devices
             for key in ("AutogradCUDA", "CUDA"):
                 operators.impl("scaled_dot_product_attention", attention, key)
         stack.callback(operators._destroy)
-        _set_for_a_while(stack, torch.__future__, "overwrite_module_params_on_conversion", False)
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, False)
         lifted: Any = torch._C._only_lift_cpu_tensors()
         stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)
         torch._C._set_only_lift_cpu_tensors(True)
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(Factories())
         yield
-
-
-def _set_for_a_while(stack: contextlib.ExitStack, owner: Any, name: str, afterwards: bool) -> None:
-    set_value = getattr(owner, f"set_{name}")
-    set_value(not afterwards)
-    stack.callback(set_value, afterwards)
