@@ -62,14 +62,14 @@ class SearchConfig(DecodingConfig):
 
 
 NO_TOKEN = -1
-"""Pads prefixes and outputs of unequal length."""
+"""Pads outputs of unequal length."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """One finished output."""
 
-    token_ids: list[int]  # without the start symbol and `</s>`; with the forced prefix
+    token_ids: list[int]  # without the start symbol and `</s>`
     score: float  # log-probability, `</s>` included, divided by the length penalty
     truncated: bool  # whether it was cut off at the maximum length, where only `</s>` may follow
 
@@ -93,7 +93,6 @@ class Rules(TypedDict):
     start_id: int  # the token before the first
     end_id: int  # the token that ends an output
     suppressed_ids: NotRequired[Sequence[int]]  # tokens that no output contains
-    prefixes: NotRequired[Sequence[Sequence[int]]]  # the forced beginning of each output
 
 
 class SearchBatch:
@@ -107,8 +106,6 @@ class SearchBatch:
         self.length = 0  # tokens of each live hypothesis, the start symbol not counted
         self.end_id, self.suppressed_ids = rules["end_id"], rules.get("suppressed_ids", ())
         self.max_lengths = max_lengths  # (B,)
-        prefixes = pad(rules.get("prefixes") or [()] * len(max_lengths), NO_TOKEN)
-        self.prefixes = copy_to_device(prefixes, max_lengths.device)  # (B, longest)
         self.limits: list[int] = max_lengths.tolist()
         self.sentence_ids = list(range(len(max_lengths)))
 
@@ -128,17 +125,26 @@ class SearchBatch:
         """Copy indices of sentences to the device of the search."""
         return copy_to_device(torch.tensor(sentences), self.max_lengths.device)
 
-    def forced_tokens(self) -> Tensor | None:
-        """Return the only token (B,) that may follow: the next of a prefix, or the end.
+    @property
+    def any_full(self) -> bool:
+        """Whether any hypotheses have the maximum length, after which only `</s>` may follow."""
+        return self.length >= min(self.limits)
 
-        It is NO_TOKEN where any token may follow; None if that is so everywhere.
+    def full(self) -> Tensor:
+        """Return whose hypotheses have the maximum length (B,)."""
+        return self.max_lengths <= self.length
+
+    def log_probabilities(self, logits: Tensor, sentences: slice = slice(None)) -> Tensor:
+        """Compute those of the next tokens (b, beam, V), given logits of some or all sentences.
+
+        They are -inf for tokens that may not follow.
         """
-        in_prefix = self.length < self.prefixes.size(1)
-        if not in_prefix and self.length < min(self.limits):
-            return None
-        unforced = torch.full_like(self.max_lengths, NO_TOKEN)
-        forced = self.prefixes[:, self.length] if in_prefix else unforced
-        return forced.masked_fill(self.length >= self.max_lengths, self.end_id)
+        log_probabilities = output_log_probabilities(logits, self.suppressed_ids)
+        if self.any_full:
+            others = torch.arange(logits.size(2), device=logits.device) != self.end_id  # (V,)
+            forbidden = self.full()[sentences].unsqueeze(1) & others  # (b, V)
+            log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
+        return log_probabilities
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int = PADDING_ID) -> Tensor:
@@ -160,15 +166,6 @@ def output_log_probabilities(logits: Tensor, suppressed_ids: Sequence[int] = ())
     for token_id in suppressed_ids:
         log_probabilities[..., token_id] = -math.inf
     return log_probabilities
-
-
-def force_tokens(log_probabilities: Tensor, forced: Tensor | None) -> None:
-    """Set those (B, beam, V) of tokens that may not follow to -inf; see `forced_tokens`."""
-    if forced is None:
-        return
-    tokens = torch.arange(log_probabilities.size(2), device=forced.device)
-    forbidden = (tokens != forced.unsqueeze(1)) & (forced != NO_TOKEN).unsqueeze(1)  # (B, V)
-    log_probabilities.masked_fill_(forbidden.unsqueeze(1), -math.inf)
 
 
 def gather_beams(beams: Tensor, index: Tensor) -> Tensor:
@@ -256,7 +253,7 @@ class Beams(SearchBatch):
     def extend(self, logits: Tensor) -> Tensor:
         """Extend the live hypotheses by a token, given logits (N, V); return their parents (N,)."""
         sentences, width = self.live_scores.shape
-        scores, parents, tokens = self.candidates(logits, self.forced_tokens())  # (B, 2 * beam)
+        scores, parents, tokens = self.candidates(logits)  # (B, 2 * beam)
         self.length += 1
         # The candidates that end compete with the finished hypotheses.
         ends = tokens == self.end_id  # (B, 2 * beam)
@@ -271,16 +268,13 @@ class Beams(SearchBatch):
         self.live_tokens = torch.cat((history, tokens.unsqueeze(2)), dim=2)  # (B, beam, T + 1)
         return rows_of(torch.arange(sentences, device=parents.device), parents, width)
 
-    def candidates(self, logits: Tensor, forced: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return scores, parents (indices into beam) and tokens of continuations, (B, 2 * beam).
 
         At most half of them end, so the beam stays full. Greedy search takes the best alone.
         """
         (sentences, beam), vocab_size = self.live_scores.shape, logits.size(1)
-        scores = output_log_probabilities(
-            logits.view(sentences, beam, vocab_size), self.suppressed_ids
-        )  # (B, beam, V)
-        force_tokens(scores, forced)
+        scores = self.log_probabilities(logits.view(sentences, beam, vocab_size))  # (B, beam, V)
         scores += self.live_scores.unsqueeze(2)
         best, indices = scores.flatten(1).topk(self.most_candidates(beam * vocab_size))
         return best, indices // vocab_size, indices % vocab_size

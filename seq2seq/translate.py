@@ -24,7 +24,6 @@ class SearchInput:
 
     source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
     max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
-    prefix_ids: Sequence[int] = ()  # token ids that its translation begins with
 
 
 class Decoder(Protocol):
@@ -60,12 +59,7 @@ class Engine:
         limits = torch.tensor([each.max_length for each in inputs])
         max_lengths = copy_to_device(limits, self.device)  # (B,)
         source = copy_to_device(pad([each.source_ids for each in inputs]), self.device)  # (B, S)
-        rules = Rules(
-            start_id=START_ID,
-            end_id=END_ID,
-            suppressed_ids=(PADDING_ID, START_ID),
-            prefixes=[each.prefix_ids for each in inputs],
-        )
+        rules = Rules(start_id=START_ID, end_id=END_ID, suppressed_ids=(PADDING_ID, START_ID))
         return self.decoder.begin(source), max_lengths, rules
 
 

@@ -213,7 +213,6 @@ def _translate(parser: ArgumentParser) -> None:
     parser.set_defaults(input="-", output="-")
     add_search_options(parser)
     lines = {
-        "--prefix FILE": "the beginning of each translation, one per line; blank for none",
         "--nbest K:int": "write K translations per line: number, text and score, separated by tabs;"
         " in the text, tabs become spaces",
         "--alignments FILE": "write which words of source and translation belong together, such as"

@@ -23,10 +23,10 @@ from seq2seq.device import oom_as_user_error
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.machine.resources import retain_freed_memory
-from seq2seq.text import count_lines, iterate_lines, open_binary, read_text_lines
+from seq2seq.text import count_lines, iterate_lines, open_binary
 
-# Options that change no output. Prefixes are checked with the lines of the input.
-_NO_EFFECT = {"command", "debug", "model", "input", "output", "prefix", "resume", "workers"}
+# Options that change no output.
+_NO_EFFECT = {"command", "debug", "model", "input", "output", "resume", "workers"}
 _LOG_SECONDS = 60.0
 _LOG_FORMAT = "{n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left"
 
@@ -60,10 +60,9 @@ def _answer(translator: Translator, chunk: many.Chunk) -> list[Translation]:
     """Translate a chunk of one line; if that fails, it is blank, and the reason is printed."""
     try:
         with oom_as_user_error():
-            return translator.translate(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
+            return translator.translate(chunk.lines)
     except UserError as error:
-        prefix = f"line {chunk.first_line}: "
-        report(prefix + str(error).removeprefix(prefix))
+        report(f"line {chunk.first_line}: {error}")
         return [Translation([])]
 
 
@@ -83,8 +82,7 @@ def _write(
         raw_lines = _with_prompt(raw_lines)
     damaged: list[int] = []
     lines = decode_lines(raw_lines, damaged)
-    prefixes = None if arguments.prefix is None else read_text_lines(arguments.prefix)
-    chunks = many.make_chunks(lines, prefixes, 1 if one_by_one else translator.chunk_lines)
+    chunks = many.make_chunks(lines, 1 if one_by_one else translator.chunk_lines)
     bar = progress_bar(arguments, " lines", hidden=one_by_one)
     total = OutputWarnings()
     if arguments.resume:

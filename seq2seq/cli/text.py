@@ -16,14 +16,14 @@ from seq2seq.files import MANIFEST, read_manifest
 from seq2seq.text import create_binary, decode_leniently, iterate_lines, open_binary, why_not_text
 
 
-def check_output(output: str, *inputs: str | None) -> None:
+def check_output(output: str, *inputs: str) -> None:
     """Refuse an output, `-` for standard output, that is an input, or a file of a run or a model.
 
     Say so if it replaces another file.
     """
     if (status := _regular_file(output, 1)) is None:
         return
-    for name in filter(None, inputs):
+    for name in inputs:
         if (input_status := _regular_file(name, 0)) and os.path.samestat(input_status, status):
             raise UserError(f"{file_name(name)}: is the output, too; choose another output")
     if output == "-":

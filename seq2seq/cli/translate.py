@@ -14,9 +14,9 @@ from seq2seq.cli.main import rank_and_size
 from seq2seq.cli.text import check_output, open_input
 from seq2seq.documents.lines import is_plain
 from seq2seq.errors import UsageError, UserError
-from seq2seq.text import COMPRESSIONS, open_binary
+from seq2seq.text import COMPRESSIONS
 
-_FOR_LINES = ("alignments", "interactive", "nbest", "prefix", "scores")
+_FOR_LINES = ("alignments", "interactive", "nbest", "scores")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,13 +96,11 @@ def _check_options(arguments: argparse.Namespace, *, is_folder: bool) -> None:
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Refuse an output that is an input, or the other output, and prefixes that can't be read."""
-    check_output(arguments.output, arguments.input, arguments.prefix)
+    """Refuse an output that is the input, or the other output."""
+    check_output(arguments.output, arguments.input)
     if arguments.alignments is not None:
-        check_output(arguments.alignments, arguments.input, arguments.prefix)
+        check_output(arguments.alignments, arguments.input)
         links, output = Path(arguments.alignments), Path(arguments.output)
         is_output = links.expanduser().resolve() == output.expanduser().resolve()
         if arguments.alignments == "-" or is_output:
             raise UsageError("--alignments needs a file of its own")
-    if arguments.prefix is not None:
-        open_binary(arguments.prefix).close()

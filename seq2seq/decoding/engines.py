@@ -167,7 +167,7 @@ class CTranslate2Engine(Engine):
     def search(
         self, segments: Sequence[SearchInput], config: SearchConfig | SamplingConfig
     ) -> list[list[Hypothesis]]:
-        """See `Engine.search`; scores don't contain a prefix's log-probability."""
+        """See `Engine.search`."""
         assert isinstance(config, SearchConfig)
         longest = max(segment.max_length for segment in segments)
         hypotheses = []
@@ -187,11 +187,9 @@ class CTranslate2Engine(Engine):
         self, segments: Sequence[SearchInput], config: SearchConfig, max_length: int
     ) -> list[Any]:
         sources = [self._tokenizer.source_pieces(s.source_ids[:-1]) for s in segments]
-        prefixes = [self._tokenizer.pieces(list(s.prefix_ids)) or None for s in segments]
         with _errors_as_user_errors():
             results: list[Any] = self._translator.translate_batch(
                 sources,
-                prefixes if any(prefixes) else None,
                 beam_size=config.beam_size,
                 num_hypotheses=config.beam_size,
                 length_penalty=config.alpha,
@@ -211,7 +209,7 @@ class CTranslate2Engine(Engine):
         source = self._tokenizer.source_pieces(segment.source_ids[:-1])
         with _errors_as_user_errors():
             log_probabilities = self._translator.score_batch([source], [pieces])[0].log_probs
-        total = math.fsum(log_probabilities[len(segment.prefix_ids) : len(pieces)])
+        total = math.fsum(log_probabilities[: len(pieces)])
         score = total / len(pieces) ** config.alpha
         return SimpleNamespace(hypotheses=[pieces], scores=[score])
 

@@ -280,8 +280,7 @@ class _Banks(search.SearchBatch):
     def extend(self, logits: Tensor) -> Tensor:
         """Extend the hypotheses by a token, given logits (N, V); return their parents (N,)."""
         shape = len(self.live), self.config.beam_size
-        scores = search.output_log_probabilities(logits.view(*shape, -1), self.suppressed_ids)
-        search.force_tokens(scores, self.forced_tokens())  # (B, beam, V)
+        scores = self.log_probabilities(logits.view(*shape, -1))  # (B, beam, V)
         live_scores = self.of_each(lambda hypothesis: hypothesis.score)
         scores += live_scores.view(*shape, 1).to(scores.dtype)
         self.length += 1

@@ -22,7 +22,6 @@ import torch
 from torch import distributed
 
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import pair_prefixes
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes, exit_after_main
@@ -34,11 +33,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive lines, and the forced beginnings of their translations, "" for none."""
+    """Consecutive lines."""
 
     first_line: int
     lines: Sequence[str]
-    prefixes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,12 @@ class ChunkOutput:
     warnings: OutputWarnings
 
 
-def make_chunks(lines: Iterable[str], prefixes: Iterable[str] | None, size: int) -> Iterator[Chunk]:
+def make_chunks(lines: Iterable[str], size: int) -> Iterator[Chunk]:
     """Divide lines into chunks of `size`, as they come."""
-    pairs = zip(lines, repeat("")) if prefixes is None else pair_prefixes(lines, prefixes)
-    first_line = 1
-    while lines_and_prefixes := list(islice(pairs, size)):
-        yield Chunk(first_line, *zip(*lines_and_prefixes, strict=True))
-        first_line += len(lines_and_prefixes)
+    lines, first_line = iter(lines), 1
+    while chunk_lines := list(islice(lines, size)):
+        yield Chunk(first_line, chunk_lines)
+        first_line += len(chunk_lines)
 
 
 def in_order(workers: Sequence[Callable[[T], R]], items: Iterable[T]) -> Iterator[R]:

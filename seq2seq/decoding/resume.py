@@ -39,7 +39,7 @@ class Progress:
     bytes: int = 0
     sha256: str = _EMPTY
     source_sha256: str = _EMPTY
-    """Of the lines, and of the prefixes, that were translated."""
+    """Of the lines that were translated."""
     warnings: OutputWarnings = field(default_factory=OutputWarnings)
 
 
@@ -65,7 +65,7 @@ class ResumableOutput:
         lines, digest = 0, hashlib.sha256()
         written, source = self.progress.lines, self.progress.source_sha256
         for chunk in chunks:
-            digest.update("\n".join((*chunk.lines, *chunk.prefixes, "")).encode())
+            digest.update("\n".join((*chunk.lines, "")).encode())
             before, lines = lines, lines + len(chunk.lines)
             if before >= written:
                 self._read.append((lines, digest.hexdigest()))

@@ -107,8 +107,7 @@ class _Samples(search.SearchBatch):
     def extend(self, logits: Tensor) -> None:
         """Draw a token for each sample from logits (N, V); those of finished samples are unused."""
         logits = logits.view(*self.finished.shape, -1)  # (B, nbest, V)
-        log_probabilities = search.output_log_probabilities(logits, self.suppressed_ids)
-        search.force_tokens(log_probabilities, self.forced_tokens())
+        log_probabilities = self.log_probabilities(logits)
         weights, tokens = sampling_weights(log_probabilities, self.config)  # (B, nbest, k)
         cumulative = weights.cumsum(dim=-1)
         goal = self.uniform[:, :, self.length, None] * cumulative[:, :, -1:]  # (B, nbest, 1)

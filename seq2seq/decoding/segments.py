@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, filterfalse, zip_longest
+from itertools import chain, filterfalse
 from typing import NamedTuple
 
 from seq2seq.decoding.glossary import Glossary, Term
@@ -94,7 +94,6 @@ class Segment(SearchInput):
     separator: str = ""  # the white space between it and the next segment of the line
     truncated: bool = False  # whether it was too long for the model, and its end was skipped
     unknown: int = 0  # number of pieces that are unknown to the tokenizer
-    prefix: str = ""  # the forced beginning of its translation
     source: str = ""  # its text, without what is copied
     terms: Sequence[Term] = ()  # the terms that its translation must contain
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
@@ -106,47 +105,38 @@ class _Part(NamedTuple):
     line_index: int
     copied: str
     text: str
-    prefix: str
 
 
 def make_segments(
     lines: Sequence[str],
-    prefixes: Sequence[str],
     tokenizer: Tokenizer,
     *,
     limits: LengthLimits,
     by_sentence: bool = False,
     language: str = "",
-    first_line: int = 1,
     controls: Sequence[int] = (),
     glossary: Glossary | None = None,
 ) -> list[list[Segment]]:
-    """Divide each line into segments, at least one; its prefix belongs to the first of them.
+    """Divide each line into segments, at least one.
 
-    A line is divided at tabs unless it has a prefix, at the ends of sentences if `by_sentence`, and
-    where it is too long.
+    It is divided at tabs, at the ends of sentences if `by_sentence`, and where it is too long.
     """
-    if len(prefixes) != len(lines):
-        raise UserError(f"{len(prefixes)} prefixes for {len(lines)} lines: give one per line")
     translate_all = not _has_letters(tokenizer)
     split = partial(split_sentences, language=language)
     parts: list[_Part] = []
-    for line_index, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
-        line = line.rstrip("\r\n")
-        texts = [line] if prefix.strip() else _COLUMN.findall(line)
+    for line_index, line in enumerate(lines):
+        texts = _COLUMN.findall(line.rstrip("\r\n"))
         if by_sentence:
             texts = list(chain.from_iterable(map(split, texts)))
-        of_first = prefix
         for text in texts or [""]:
-            start = 0 if translate_all or prefix.strip() else _copied_until(text, language)
+            start = 0 if translate_all else _copied_until(text, language)
             copied = text[:start]
             for piece in split_text(text[start:], tokenizer, limits.source, language):
-                parts.append(_Part(line_index, copied, piece, of_first))
-                copied = of_first = ""  # those of the first piece alone
+                parts.append(_Part(line_index, copied, piece))
+                copied = ""  # it stands before the first piece alone
     encoded = tokenizer.encode_source([part.text.strip() for part in parts])
-    encoded_prefixes = tokenizer.encode_target([part.prefix for part in parts])
     segments_of_lines: list[list[Segment]] = [[] for _ in lines]
-    for part, token_ids, prefix_ids in zip(parts, encoded, encoded_prefixes, strict=True):
+    for part, token_ids in zip(parts, encoded, strict=True):
         source = part.text.strip()
         ids = token_ids[: limits.source]
         segment = Segment(
@@ -155,17 +145,10 @@ def make_segments(
             separator=_END_OF_LINE.sub(" ", part.text[len(part.text.rstrip()) :]),
             truncated=len(token_ids) > len(ids),
             unknown=token_ids.count(UNKNOWN_ID),
-            prefix=part.prefix,
-            prefix_ids=prefix_ids,
             source=source,
             terms=glossary.find(source) if glossary else (),
             copied=_END_OF_LINE.sub(" ", part.copied),
         )
-        if len(prefix_ids) > segment.max_length:
-            raise UserError(
-                f"line {first_line + part.line_index}: the prefix has {len(prefix_ids)} tokens, but"
-                f" the translation may have at most {segment.max_length}; shorten the prefix"
-            )
         segments_of_lines[part.line_index].append(segment)
     return segments_of_lines
 
@@ -241,15 +224,6 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
         groups[-1] += part
         room -= len(token_ids)
     return groups
-
-
-def pair_prefixes(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line with its prefix, as they come."""
-    for count, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
-        if line is None or prefix is None:
-            more, fewer = ("prefixes", "lines") if line is None else ("lines", "prefixes")
-            raise UserError(f"there are {count} {fewer} but more {more}: give one prefix per line")
-        yield line, prefix
 
 
 def check_length(side: str, ids: Sequence[int], longest: int) -> None:

@@ -28,12 +28,9 @@ def make_candidates(
 ) -> list[Candidate]:
     """Make the candidates of a segment from the outputs of the search."""
     candidates = []
-    (normalized,) = tokenizer.decode([list(segment.prefix_ids)])
     for hypothesis in hypotheses:
         ids, source = hypothesis.token_ids, segment.source_ids
         (text,) = tokenizer.decode([ids])
-        if text.startswith(normalized):  # show the prefix as the user typed it
-            text = segment.prefix.strip().replace("\n", " ") + text.removeprefix(normalized)
         too_short = len(source) > 12 and 3 * len(ids) < len(source)
         pieces = tokenizer.pieces(ids)
         candidates.append(

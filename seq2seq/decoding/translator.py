@@ -149,19 +149,15 @@ class Translator:
     def translate(
         self,
         lines: Sequence[str],
-        prefixes: Sequence[str] | None = None,
         *,
-        first_line: int = 1,
         on_batch: Callable[[int, int], None] = lambda done, segments: None,
     ) -> list[Translation]:
         """Translate lines, in their order; blank lines stay blank.
 
-        `prefixes` are the forced beginnings of the translations, "" for none, without surrounding
-        spaces. Their last word may be completed: "Eine Fra" may become "Eine Frau". Messages count
-        lines from `first_line`. After each batch, `on_batch` is called with the number of segments
-        that are done, and of all.
+        After each batch, `on_batch` is called with the number of segments that are done, and of
+        all.
         """
-        of_lines = self.segments(lines, prefixes, first_line=first_line)
+        of_lines = self.segments(lines)
         segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
@@ -172,23 +168,19 @@ class Translator:
             translations.append(Translation.from_segments(of_line, candidates))
         return translations
 
-    def segments(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, *, first_line: int = 1
-    ) -> list[list[Segment]]:
+    def segments(self, lines: Sequence[str]) -> list[list[Segment]]:
         """Divide lines into the inputs of the model, as `translate` does.
 
         With `translate_batch` and `Translation.from_segments`, a program can make batches of its
         own.
         """
-        _check_lists(lines=lines, prefixes=prefixes)
+        _check_lists(lines=lines)
         return make_segments(
             lines,
-            [""] * len(lines) if prefixes is None else prefixes,
             self.tokenizer,
             limits=self._limits,
             by_sentence=self.options.sentences,
             language=self.source_language,
-            first_line=first_line,
             controls=self.controls,
             glossary=self.glossary,
         )
@@ -204,19 +196,15 @@ class Translator:
         return list(map(partial(make_candidates, self.tokenizer), segments, hypotheses))
 
     def translate_stream(
-        self,
-        lines: Iterable[str],
-        prefixes: Iterable[str] | None = None,
-        *,
-        chunk_lines: int | None = None,
+        self, lines: Iterable[str], *, chunk_lines: int | None = None
     ) -> Iterator[Translation]:
         """Translate lines as they come, `chunk_lines` at a time, in bounded memory.
 
         By default 1,024 lines, and 8,192 on a GPU. Chunks are read ahead, so that all workers are
         busy until the end; their number changes no output in any precision.
         """
-        _check_lists(lines=lines, prefixes=prefixes)
-        chunks = make_chunks(lines, prefixes, chunk_lines or self.chunk_lines)
+        _check_lists(lines=lines)
+        chunks = make_chunks(lines, chunk_lines or self.chunk_lines)
         with self.chunk_workers() as workers:
             for translations in in_order(workers, chunks):
                 yield from translations
@@ -237,7 +225,7 @@ class Translator:
 
     def translate_chunk(self, chunk: Chunk) -> list[Translation]:
         """Translate the lines of a chunk."""
-        return self.translate(chunk.lines, chunk.prefixes, first_line=chunk.first_line)
+        return self.translate(chunk.lines)
 
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]

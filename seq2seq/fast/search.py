@@ -26,7 +26,7 @@ from seq2seq.search import SearchConfig
 class FastBeams(search.Beams):
     """`Beams` with candidates by blocks, and batches of few sizes."""
 
-    def candidates(self, logits: Tensor, forced: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `Beams.candidates`."""
         (sentences, beam), vocab_size = self.live_scores.shape, logits.size(1)
         logits = logits.view(sentences, beam, vocab_size)
@@ -36,10 +36,7 @@ class FastBeams(search.Beams):
         best, indices = [], []
         for first in range(0, sentences, chunk):
             chunk_rows = slice(first, first + chunk)
-            scores = search.output_log_probabilities(
-                logits[chunk_rows], self.suppressed_ids
-            )  # (b, beam, V)
-            search.force_tokens(scores, None if forced is None else forced[chunk_rows])
+            scores = self.log_probabilities(logits[chunk_rows], chunk_rows)  # (b, beam, V)
             scores += self.live_scores[chunk_rows].unsqueeze(2)
             values, places = topk_by_blocks(scores.flatten(1), count)
             best.append(values)
@@ -122,12 +119,11 @@ class StaticSearch:
             if beams.length == beams.capacity:
                 beams.reserve(beams.length + MULTIPLE)
                 state.reserve(beams.length + MULTIPLE)
-            forced = beams.force()
             if self.graphs is None:
                 advance()
             else:
                 # A new version of the buffers has new addresses, and so graphs of its own.
-                key = (self.buffers.version, state.shape, *astuple(config), forced)
+                key = (self.buffers.version, state.shape, *astuple(config), beams.any_full)
                 self.graphs.run(key, advance)
             beams.length += 1
             # Read which sentences were done after the step before, while this one runs.
@@ -164,8 +160,6 @@ class _StaticBeams(FastBeams):
         self.newest = self.live_tokens.squeeze(2).expand(-1, beam)  # (B, beam)
         self.live_tokens = self.live_tokens[:, :, 1:].expand(-1, beam, -1)  # without start symbol
         self.finished_tokens = self.finished_tokens[:, :, :0]  # (B, beam, T), as live_tokens
-        self.forced = torch.full_like(max_lengths, search.NO_TOKEN)  # (B,)
-        self.is_forced = False
         self.lengths = torch.zeros_like(max_lengths).unsqueeze(1)  # (B, 1), all equal
         self.done_flags = torch.zeros_like(max_lengths, dtype=torch.bool)  # (B,)
 
@@ -196,19 +190,14 @@ class _StaticBeams(FastBeams):
         self._store("live_tokens")
         self._store("finished_tokens")
 
-    def force(self) -> bool:
-        """Note which sentences have only one token that may follow; return whether any has."""
-        forced = self.forced_tokens()
-        self.is_forced = forced is not None
-        if forced is not None:
-            self.forced.copy_(forced)
-        return self.is_forced
+    def full(self) -> Tensor:
+        """See `SearchBatch.full`; graphs read the length from a tensor."""
+        return self.max_lengths <= self.lengths.squeeze(1)
 
     def extend(self, logits: Tensor) -> Tensor:
         """See `Beams.extend`; all tensors are replaced in place."""
         (sentences, beam), alpha = self.live_scores.shape, self.config.alpha
-        forced = self.forced if self.is_forced else None
-        scores, parents, tokens = self.candidates(logits, forced)  # each (B, C)
+        scores, parents, tokens = self.candidates(logits)  # each (B, C)
         # Merge the candidates that end, of sentences that are not done.
         ends = tokens == self.end_id  # (B, C)
         penalties = ((6.0 + self.lengths.double()) / 6.0) ** alpha  # (B, 1), `</s>` counted

@@ -38,7 +38,7 @@ def folder(
     sentences: list[str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """Two models, text with what is not text, its prefixes, and text for the quick model.
+    """Two models, text with what is not text, and text for the quick model.
 
     That one outputs nothing, and numbers are copied.
     """
@@ -52,8 +52,6 @@ def folder(
     text = "".join(f"{line}\n" for line in texts).encode(errors="surrogateescape")
     (folder / "in").write_bytes(text)
     (folder / "in.gz").write_bytes(gzip.compress(text))
-    prefixes = ("the\n" if line.startswith("the") else "\n" for line in texts)
-    (folder / "prefixes").write_text("".join(prefixes))
     return folder
 
 
@@ -66,7 +64,7 @@ def messages(stderr: bytes) -> list[str]:
 @pytest.mark.parametrize(
     "words",
     [
-        "-i in.gz -o out.gz --prefix prefixes --nbest 2 --beam 2 --precision bf16",
+        "-i in.gz -o out.gz --nbest 2 --beam 2 --precision bf16",
         "-i - -o - --sample --sentences --scores --seed 3",
     ],
 )
@@ -166,7 +164,7 @@ def killed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--beam 2", "out.resume.part: beam_size was 1 and is 2: give the same command"),
         ("--nbest 1", "out.resume.part: nbest was None and is 1"),
         ("--model model", "out.resume.part: model was "),
-        ("-i prefixes", "out.resume.part: was made of another text"),
+        ("-i in", "out.resume.part: was made of another text"),
         ("-i short", "out.resume.part: was made of another text"),
         ("part", "out.resume.part: was changed since it was written"),
     ],
@@ -198,7 +196,7 @@ def test_what_can_t_be_continued_is_told_in_a_line(
 def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None:
     def write(lines: int) -> None:
         with resumable_output(tmp_path / "out", {}) as output:
-            for _ in output.remaining(make_chunks(map(str, range(lines)), None, 2)):
+            for _ in output.remaining(make_chunks(map(str, range(lines)), 2)):
                 output.write(b"two\n", OutputWarnings())
             raise RuntimeError  # before the file has its name
 

@@ -49,10 +49,9 @@ def test_no_output_is_an_input_or_a_file_of_the_model(
     (tmp_path / "hard").hardlink_to(text)
     words = ("translate", "--model", quick, "--beam", "1")
     for path in (text, tmp_path / "soft", tmp_path / "hard", weights):
-        for inputs in (("-i", text), ("-i", os.devnull, "--prefix", text)):
-            result = seq2seq(*words, *inputs, "-o", path)
-            assert (result.code, result.err.count("\n")) == (1, 1)
-            assert "choose another output" in result.err
+        result = seq2seq(*words, "-i", text, "-o", path)
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert "choose another output" in result.err
     shell = f"{sys.executable} -m seq2seq translate --model {quick} < {text} >> {text}"
     assert subprocess.run(shell, shell=True, capture_output=True).returncode == 1
     assert text.read_text() == "a man\n"
@@ -160,7 +159,6 @@ def test_a_missing_file_is_told_before_pytorch_is_loaded(tmp_path: Path) -> None
     nowhere = str(tmp_path / "nowhere")
     for words in (
         ["translate", "--model", "x", "-i", nowhere],
-        ["translate", "--model", "x", "--prefix", nowhere],
         ["rescore", "--model", "x", "-s", nowhere, "-i", nowhere],
     ):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
@@ -228,19 +226,17 @@ def test_nbest_writes_k_candidates_per_line_the_best_first(
         assert scores == sorted(scores, reverse=True)
 
 
-def test_prefixes_sentences_and_terms_are_those_of_the_translator(
+def test_sentences_and_terms_are_those_of_the_translator(
     trained: Path, translate: Callable, tmp_path: Path
 ) -> None:
-    prefixes, terms = tmp_path / "prefixes", tmp_path / "terms.tsv"
-    prefixes.write_text("nine\n\nthree t\n\n")
+    terms = tmp_path / "terms.tsv"
     terms.write_text("seven\ttwo two\n# no term\n")
     lines = ["one two?  three four!", "", "six", "one two?three seven!"]
-    words = ("--prefix", prefixes, "--glossary", terms, "--sentences", "--source-language", "en")
+    words = ("--glossary", terms, "--sentences", "--source-language", "en")
     found = translate(lines, *words)
     options = TranslationOptions(sentences=True, source_language="en", glossary=terms)
-    expected = Translator.load(trained, options).translate(lines, ["nine", "", "three t", ""])
+    expected = Translator.load(trained, options).translate(lines)
     assert found == [one.text for one in expected]
-    assert (found[0][:4], found[1], found[2][:7]) == ("nine", "", "three t")
     assert "two two" in found[3]
 
 

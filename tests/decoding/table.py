@@ -84,7 +84,6 @@ def search(
     config: type[DecodingConfig] = SearchConfig,
     sentences: Sequence[int] | None = None,
     suppressed: Ids = (),
-    prefixes: Sequence[Ids] = (),
     **choices: Any,
 ) -> list[list[Hypothesis]]:
     return by(
@@ -96,5 +95,4 @@ def search(
         start_id=START,
         end_id=END,
         suppressed_ids=suppressed,
-        prefixes=prefixes,
     )

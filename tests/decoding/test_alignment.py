@@ -144,7 +144,7 @@ def test_parts_are_found_where_they_stand_also_if_what_is_copied_has_their_words
     tokenizer: Tokenizer, line: str, by_sentence: bool
 ) -> None:
     (segments,) = make_segments(
-        [line], [""], tokenizer, limits=LengthLimits(12, 12, 0), by_sentence=by_sentence
+        [line], tokenizer, limits=LengthLimits(12, 12, 0), by_sentence=by_sentence
     )
     output = [Candidate("man", -1.0, ["man"], False)]
     outputs = [output if len(segment.source_ids) > 1 else [] for segment in segments]

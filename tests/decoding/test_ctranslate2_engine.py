@@ -130,16 +130,6 @@ def test_a_model_that_predicts_nan_is_refused_when_it_is_opened(make_trained: Ma
         both(trained)
 
 
-def test_translations_begin_with_their_prefixes(trained: TrainedModel) -> None:
-    lines, prefixes = ["a child", "the sea", "a man"], ["the woman", "", "a "]
-    ours, theirs = both(trained, beam_size=1, max_extra_tokens=9)
-    expected, found = ours.translate(lines, prefixes), theirs.translate(lines, prefixes)
-    assert [one.text for one in found] == [one.text for one in expected]
-    assert found[0].text.startswith("the woman")
-    with pytest.raises(UserError, match="line 1: the prefix has"):
-        theirs.translate(["a"], ["the woman " * 20])
-
-
 def test_this_engine_alone_splits_what_is_longer_than_its_positions(trained: TrainedModel) -> None:
     ours, theirs = both(trained, max_source_tokens=4096)
     line = "a " * 2000

@@ -67,13 +67,9 @@ def test_it_finds_what_the_plain_search_finds(
     table: Table, beam: int, alpha: float, max_lengths: list[int], data: st.DataObject
 ) -> None:
     nbest = data.draw(st.integers(1, beam), label="nbest")
-    prefixes: list[list[int]] = []
-    if data.draw(st.booleans(), label="prefixes"):
-        tokens = [token for token in range(table.vocab_size) if token != END]
-        prefixes = [data.draw(st.lists(st.sampled_from(tokens), max_size=n)) for n in max_lengths]
     lengths, sentences = torch.tensor(max_lengths), range(len(max_lengths))
     config = SearchConfig(beam_size=beam, alpha=alpha, nbest=nbest)
-    rules: dict[str, Any] = {"start_id": START, "end_id": END, "prefixes": prefixes}
+    rules = {"start_id": START, "end_id": END}
     found = StaticSearch(Buffers())(table.step, Rows(sentences), lengths, config, **rules)
     assert_same(found, beam_search(table.step, Prefixes(sentences), lengths, config, **rules))
 
@@ -108,7 +104,6 @@ def test_every_batch_of_a_model_is_searched_as_by_the_plain_decoder(
     longest = []
     for seed, sentences in enumerate((5, 1, 13, 5, 2)):
         source, lengths = batch(seed, sentences)
-        rules["prefixes"] = [[5, 6][: int(length) % 3] for length in lengths] if seed % 2 else []
         expected = beam_search(plain.step, plain.begin(source), lengths, config, **rules)
         found = search(fast.step, fast.begin(source), lengths, config, **rules)
         assert_same(found, expected)

@@ -82,33 +82,6 @@ def test_samples_depend_on_the_seed_and_the_line_alone(
     assert texts_of(make_translator(seed=4).translate(lines)) != expected
 
 
-@pytest.mark.parametrize("choices", [{}, {"seed": 3}], ids=str)
-def test_translations_begin_with_their_prefixes(
-    make_translator: MakeTranslator, tokenizer: Tokenizer, lines: list[str], choices: dict[str, int]
-) -> None:
-    translator = make_translator(**choices)
-    free = translator.translate(lines)
-    given = ["two sma", "", " the red  Ω house ", "the", "ａ"]
-    prefixes = [given[i % 5] if len(line) > 9 else "" for i, line in enumerate(lines)]
-    found = translator.translate(lines, prefixes)
-    for i, (line, prefix) in enumerate(zip(lines, prefixes, strict=True)):
-        if not prefix or not line.strip():
-            assert found[i].text == free[i].text
-            continue
-        for candidate in found[i].candidates:
-            ids = tokenizer.encode_target([prefix])[0]
-            assert candidate.pieces[: len(ids)] == tokenizer.pieces(ids)
-            assert candidate.text.startswith(prefix.strip())
-        assert texts_of(translator.translate([line], [prefix])) == [found[i].text]
-    stream = translator.translate_stream(iter(lines), iter(prefixes), chunk_lines=5)
-    assert texts_of(list(stream)) == texts_of(found)
-    for few in (["a"], ["a"] * 3):
-        with pytest.raises(UserError, match=f"{len(few)} prefixes for 2 lines"):
-            translator.translate(["a child", "the sea"], few)
-        with pytest.raises(UserError, match="but more"):
-            list(translator.translate_stream(["a child", "the sea"], few))
-
-
 def test_a_callers_autocast_changes_nothing(
     make_translator: MakeTranslator, lines: list[str]
 ) -> None:
@@ -291,9 +264,7 @@ def test_what_is_no_list_of_lines_is_refused(
     translator = make_translator()
     calls: list[Callable[[], object]] = [
         lambda: translator.translate(lines),
-        lambda: translator.translate(["a man"], lines),
         lambda: list(translator.translate_stream(lines)),
-        lambda: list(translator.translate_stream(["a man"], lines)),
         lambda: translator.log_probabilities(["a"], lines),
         lambda: translator.alignments(["a"], lines),
     ]
