@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from seq2seq.decoding.options import TranslationOptions as TranslationOptions
     from seq2seq.decoding.translation import Translation as Translation
-    from seq2seq.decoding.translator import TranslateLines as TranslateLines
     from seq2seq.decoding.translator import Translator as Translator
 
 __version__ = "0.3.0"
 
 _MODULES = {
-    "TranslateLines": "translator",
     "Translation": "translation",
     "TranslationOptions": "options",
     "Translator": "translator",

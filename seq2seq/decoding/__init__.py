@@ -2,7 +2,7 @@
 
 | module | contents |
 |---|---|
-| `translator` | `Translator`: lines in, translations out; the same for Ray Data |
+| `translator` | `Translator`: lines in, translations out |
 | `options` | its options |
 | `segments` `sentences` | lines divided into the inputs of a model |
 | `translation` | the outputs of a line's segments joined, and counts of suspicious ones |

@@ -9,10 +9,9 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from numpy.typing import NDArray
 
 from seq2seq.decoding import alignment
 from seq2seq.decoding.alignment import Alignment, Link, PiecePair
@@ -380,31 +379,6 @@ class Translator:
         """Exclude other calls, and the caller's autocast."""
         with process_lock, torch.autocast(self.device.type, enabled=False):
             yield
-
-
-class TranslateLines:
-    """Adds a column with the translations of another to each batch of Ray Data's `map_batches`."""
-
-    def __init__(
-        self,
-        model: str,
-        options: TranslationOptions | None = None,
-        *,
-        column: str = "text",
-        to_column: str = "translation",
-    ) -> None:
-        self.translator = Translator.load(model, options)
-        self.column, self.to_column = column, to_column
-
-    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
-        """Translate a batch, given and returned as columns."""
-        if self.column not in batch:
-            raise UserError(f"no column {self.column!r} among {', '.join(batch)}: give column=NAME")
-        lines = batch[self.column].tolist()
-        if wrong := [line for line in lines if not isinstance(line, str)]:
-            raise UserError(f"column {self.column!r} has {wrong[0]!r:.99}, no text: drop such rows")
-        translations = self.translator.translate_stream(lines)
-        return batch | {self.to_column: [translation.text for translation in translations]}
 
 
 def _check_lists(**texts: object) -> None:

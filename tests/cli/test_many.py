@@ -12,10 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from seq2seq import TranslateLines
 from seq2seq.decoding.many import make_chunks
 from seq2seq.decoding.resume import resumable_output
 from seq2seq.decoding.translation import OutputWarnings
@@ -209,19 +207,6 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
     with pytest.raises(RuntimeError), resumable_output(tmp_path / "out", {}):
         raise RuntimeError
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("column", "says"),
-    [
-        ("en", "column 'en' has None, no text: drop such rows"),
-        ("de", "no column 'de' among en: give column=NAME"),
-    ],
-)
-def test_rows_of_ray_without_text_are_told(folder: Path, column: str, says: str) -> None:
-    translate = TranslateLines(str(folder / "quick"), column=column)
-    with pytest.raises(UserError, match=says):
-        translate({"en": np.array(["a man", None])})
 
 
 def test_two_runs_don_t_write_the_same_part(

@@ -121,7 +121,7 @@ def test_a_translator_says_what_it_is_and_what_it_is_made_of(
         assert shown.startswith("Translator(en -> de, native, cpu, SearchConfig(")
     with pytest.raises(TypeError, match=r"'RUN' is not a trained model: call Translator.load"):
         Translator("RUN")  # type: ignore[arg-type]
-    names = {"TranslateLines", "Translation", "TranslationOptions", "Translator", "__version__"}
+    names = {"Translation", "TranslationOptions", "Translator", "__version__"}
     assert names == set(dir(seq2seq))
 
 
