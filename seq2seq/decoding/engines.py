@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -169,23 +168,17 @@ class CTranslate2Engine(Engine):
     ) -> list[list[Hypothesis]]:
         """See `Engine.search`."""
         assert isinstance(config, SearchConfig)
-        longest = max(segment.max_length for segment in segments)
         hypotheses = []
-        results = self._translate(segments, config, longest)
-        for segment, result in zip(segments, results, strict=True):
+        for segment, result in zip(segments, self._translate(segments, config), strict=True):
             # The limit is for the whole call. If too few outputs keep to that of their segment, it
-            # is searched again; a greedy output is cut, since a search up to there is the same.
+            # is searched again.
             fit = sum(len(pieces) <= segment.max_length for pieces in result.hypotheses)
-            if fit < config.nbest and config.beam_size == 1:
-                result = self._cut(result.hypotheses[0], segment, config)
-            elif fit < config.nbest:
-                (result,) = self._translate([segment], config, segment.max_length)
+            if fit < config.nbest:
+                (result,) = self._translate([segment], config)
             hypotheses.append(self._hypotheses(result, segment.max_length, config))
         return hypotheses
 
-    def _translate(
-        self, segments: Sequence[SearchInput], config: SearchConfig, max_length: int
-    ) -> list[Any]:
+    def _translate(self, segments: Sequence[SearchInput], config: SearchConfig) -> list[Any]:
         sources = [self._tokenizer.source_pieces(s.source_ids[:-1]) for s in segments]
         with _errors_as_user_errors():
             results: list[Any] = self._translator.translate_batch(
@@ -193,25 +186,13 @@ class CTranslate2Engine(Engine):
                 beam_size=config.beam_size,
                 num_hypotheses=config.beam_size,
                 length_penalty=config.alpha,
-                max_decoding_length=max_length,
+                max_decoding_length=max(segment.max_length for segment in segments),
                 min_decoding_length=0,
                 max_input_length=0,
                 suppress_sequences=self._suppressed,
                 return_scores=self._scores,
             )
         return results
-
-    def _cut(self, pieces: list[str], segment: SearchInput, config: SearchConfig) -> Any:
-        """Cut an output at the maximum length of its segment, and score what is left."""
-        pieces = pieces[: segment.max_length]
-        if not self._scores:
-            return SimpleNamespace(hypotheses=[pieces], scores=[])
-        source = self._tokenizer.source_pieces(segment.source_ids[:-1])
-        with _errors_as_user_errors():
-            log_probabilities = self._translator.score_batch([source], [pieces])[0].log_probs
-        total = math.fsum(log_probabilities[: len(pieces)])
-        score = total / len(pieces) ** config.alpha
-        return SimpleNamespace(hypotheses=[pieces], scores=[score])
 
     def _hypotheses(self, result: Any, max_length: int, config: SearchConfig) -> list[Hypothesis]:
         hypotheses: dict[tuple[int, ...], Hypothesis] = {}
