@@ -19,8 +19,6 @@ from seq2seq.decoding import many
 from seq2seq.decoding.resume import models_sha256, resumable_output
 from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.device import oom_as_user_error
-from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.text import count_lines, iterate_lines, open_binary
@@ -43,7 +41,7 @@ def translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_o
         retain_freed_memory()
         output = partial(_chunk_output, arguments, translator)
         if one_by_one:
-            answer = partial(output, partial(_answer, translator))
+            answer = partial(output, translator.translate_chunk)
             _write(arguments, source, translator, partial(map, answer), one_by_one=True)
             return
         with (
@@ -54,16 +52,6 @@ def translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_o
                 _write(
                     arguments, source, translator, partial(many.in_order, all_), one_by_one=False
                 )
-
-
-def _answer(translator: Translator, chunk: many.Chunk) -> list[Translation]:
-    """Translate a chunk of one line; if that fails, it is blank, and the reason is printed."""
-    try:
-        with oom_as_user_error():
-            return translator.translate(chunk.lines)
-    except UserError as error:
-        report(f"line {chunk.first_line}: {error}")
-        return [Translation([])]
 
 
 def _write(
