@@ -10,7 +10,6 @@ from msgspec import ValidationError, convert
 
 from seq2seq.cli.text import report
 from seq2seq.cli.translation_options import translation_options
-from seq2seq.decoding.engines import DIFFERENCE
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
@@ -117,8 +116,6 @@ def _load(arguments: argparse.Namespace) -> dict[Pair, Translator]:
                     " with --languages what they translate"
                 )
             translators[source, target] = into_target
-    if options.engine == "ctranslate2":
-        report(DIFFERENCE)
     return translators
 
 

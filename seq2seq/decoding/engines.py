@@ -97,11 +97,6 @@ def _terms(each: SearchInput) -> Sequence[Term]:
     return each.terms if isinstance(each, Segment) else ()
 
 
-DIFFERENCE = (
-    "engine ctranslate2: it stops earlier and compares by log-probability / length^alpha while it"
-    " searches, so some outputs differ from the engine native's"
-)
-
 _COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 
 

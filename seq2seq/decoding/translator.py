@@ -1,7 +1,6 @@
 """Text in, text out: the Python interface to a trained model."""
 
 import copy
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,7 @@ import torch
 
 from seq2seq.decoding import alignment
 from seq2seq.decoding.alignment import Alignment, Link, PiecePair
-from seq2seq.decoding.engines import DIFFERENCE, CTranslate2Engine, NativeEngine
+from seq2seq.decoding.engines import CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import TargetScore, check_ensemble, load_models, score_targets
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
@@ -35,8 +34,6 @@ from seq2seq.machine.resources import (
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, nan_error
 from seq2seq.tokenizer import END_ID, control_ids
-
-logger = logging.getLogger("seq2seq")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,10 +122,7 @@ class Translator:
     ) -> "Translator":
         """Open a run folder or a model folder; several are an ensemble."""
         runs = [run] if isinstance(run, str | Path) else run
-        translator = cls(load_models(runs), options)
-        if translator.options.engine == "ctranslate2":
-            logger.info(f"seq2seq: {DIFFERENCE}")
-        return translator
+        return cls(load_models(runs), options)
 
     def with_nbest(self, nbest: int) -> "Translator":
         """Return a translator with the same model, not copied, that finds `nbest` candidates."""
