@@ -44,9 +44,8 @@ class Translation:
     """The translation of one line."""
 
     candidates: list[Candidate]
-    """The best first, samples in the order in which they were drawn, or one for each alpha of a
-    sweep; one without pieces, of score 0, for a line without words, which is copied; none for an
-    empty line."""
+    """The best first, or samples in the order in which they were drawn; one without pieces, of
+    score 0, for a line without words, which is copied; none for an empty line."""
     source_segments: int = 1
     """Number of segments: its columns, its sentences, or its parts if it is long."""
     source_truncated: bool = False
@@ -143,12 +142,6 @@ WARNINGS = {
 }
 """Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
 _TERMS = {"missing_terms": "terms not translated as the glossary says"}
-# The words of these names where the count is 1
-_OF_ONE = {
-    "outputs": "output", "sources": "source", "pieces": "piece", "terms": "term", "their": "its",
-    "texts": "text", "they": "it",
-    "ends": "end", "were": "was", "repeat": "repeats", "themselves": "itself",
-}  # fmt: skip
 
 
 @dataclass
@@ -205,10 +198,8 @@ class OutputWarnings:
         for name, meaning in (WARNINGS | _TERMS).items():
             if count := getattr(self, name):
                 where = f" (first: {self.first[name]})" if name in self.first else ""
-                if count == 1:
-                    meaning = re.sub(r"\w+", lambda word: _OF_ONE.get(word[0], word[0]), meaning)
-                counts.append(f"{count:,} {meaning}{where}")
-        return f"lines: {self.lines:,}; {', '.join(counts) or 'nothing suspicious'}"
+                counts.append(f"{meaning}: {count:,}{where}")
+        return f"lines: {self.lines:,}; {'; '.join(counts) or 'nothing suspicious'}"
 
 
 # Of lines of text; documents have the grammar of their format.

@@ -135,7 +135,7 @@ def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_
     words = ("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
     result = seq2seq(*words)
     assert result.code == 0
-    assert "lines: 6; 1 empty output (first: line 3)" in result.err
+    assert "lines: 6; empty outputs: 1 (first: line 3)" in result.err
     assert (tmp_path / "out").read_bytes() == b" \r\n  42 \r\n\t\n\r\n7\t\t\r\n- \n"
     assert seq2seq(*words, "--nbest", "1").code == 0
     rows = (tmp_path / "out").read_bytes().split(b"\n")

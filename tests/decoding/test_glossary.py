@@ -169,7 +169,7 @@ def test_outputs_have_the_terms_of_their_sources(
     (translation,) = translator(terms, max_extra_tokens=1).translate(["a sea, sea"])
     assert translation.missing_terms == ("sea", "sea")
     warnings.count("a sea, sea", translation)
-    assert ", 2 terms not translated as the glossary says" in str(warnings)
+    assert "; terms not translated as the glossary says: 2" in str(warnings)
 
 
 def test_what_no_glossary_can_do_is_refused(make_trained: MakeTrained) -> None:

@@ -128,14 +128,14 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     warnings.count("{a} at https://a.org/b.", translation("Auf https://a.org/b, {a}"))
     warnings.count("{a} of %s at https://a.org", translation("{a} auf https://a.org"))
     assert str(warnings) == (
-        "lines: 10; 1 empty output, 1 output equal to its source, 1 output that repeats itself, 2"
-        " outputs with other numbers or placeholders than their sources, 1 output cut off at the"
-        " maximum length, 1 source split, 1 source too long, whose end was skipped, 3 source pieces"
-        " unknown to the tokenizer"
+        "lines: 10; empty outputs: 1; outputs equal to their sources: 1; outputs that repeat"
+        " themselves: 1; outputs with other numbers or placeholders than their sources: 2; outputs"
+        " cut off at the maximum length: 1; sources split: 1; sources too long, whose ends were"
+        " skipped: 1; source pieces unknown to the tokenizer: 3"
     )
     assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
     for number in (3, 4):
         warnings.count("two", translation(""), f"line {number}")
     later = OutputWarnings()
     later.count("six", translation(""), "line 1,025")
-    assert "4 empty outputs (first: line 3), 1 output equal" in str(warnings + later)
+    assert "empty outputs: 4 (first: line 3); outputs equal" in str(warnings + later)

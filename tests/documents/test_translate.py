@@ -198,5 +198,5 @@ def test_the_first_text_that_stays_for_its_placeholders_is_named() -> None:
     file = read_file("a.txt", b"a cat\na dog\nthe dog\n", LANGUAGES)
     output, warnings = translate_file(file, cast("Translator", Adding()))
     assert output == file.content
-    reported = "2 texts left as they were, to keep placeholders (first: text 2, 'a dog')"
+    reported = "texts left as they were, to keep placeholders: 2 (first: text 2, 'a dog')"
     assert reported in str(warnings)
