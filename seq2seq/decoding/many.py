@@ -5,9 +5,7 @@ worker of each process takes a chunk, returns what it made of it, and takes the 
 is that of one process, and only chunks that are being translated are in memory.
 """
 
-import os
 import pickle
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -85,7 +83,6 @@ def in_order(workers: Sequence[Callable[[T], R]], items: Iterable[T]) -> Iterato
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-_REPORT = "torchrun's report says which process ended first"
 DAY = 86400.0  # the longest time that a process waits for a chunk, or for its translation
 
 
@@ -113,36 +110,25 @@ def workers_of_all(
         _serve(workers)
         yield []
         return
-    lost: list[UserError] = []
-
-    def end(*_: object) -> None:
-        """End the main process, whatever it waits for; torchrun does so, too, if one is lost."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise lost[0] if lost else UserError(f"terminated; {_REPORT}")
-
-    if world.size > 1:
-        signal.signal(signal.SIGTERM, end)
     # The first of each process, then the second of each, so that all get some of a short text.
     slots: list[tuple[int, int]] = []
     for rank, count in enumerate(counts):
         slots += zip(range(count), repeat(rank), strict=False)
     slots.sort()
-    yield [partial(_ask, rank, slot, lost) if rank else workers[slot] for slot, rank in slots]
+    yield [partial(_ask, rank, slot) if rank else workers[slot] for slot, rank in slots]
     for slot, rank in slots:
         if rank:
             _send(None, rank, slot)
 
 
-def _ask(rank: int, slot: int, lost: list[UserError], chunk: object) -> Any:
-    """Let another process translate a chunk."""
+def _ask(rank: int, slot: int, chunk: object) -> Any:
+    """Let another process translate a chunk; if it is lost, torchrun ends all."""
     try:
         _send(chunk, rank, slot)
         result = _receive(rank, slot)
     except RuntimeError as error:
         reason = str(error).splitlines()[0][:200]
-        lost.append(UserError(f"rank {rank} is lost ({reason}); {_REPORT}"))
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise
+        raise UserError(f"rank {rank} is lost ({reason}); see torchrun's report") from error
     if isinstance(result, Exception):
         raise result
     return result

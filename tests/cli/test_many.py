@@ -101,9 +101,7 @@ def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, los
     assert not processes_in(tmp_path)
     assert f"received by PID {ranks[lost]}" in stderr.decode()  # torchrun's report
     if lost == 1:
-        left, line = messages(stderr)
-        assert "has what was written until then" in left
-        assert "torchrun's report says which process ended first" in line
+        assert "has what was written until then" in messages(stderr)[0]
 
 
 def written(folder: Path) -> int:
