@@ -26,7 +26,6 @@ from seq2seq.text import COMPRESSIONS, create_binary
 
 logger = logging.getLogger("seq2seq")
 
-_EMPTY = hashlib.sha256().hexdigest()
 _MAX_BYTES = 1 << 20
 
 
@@ -37,8 +36,7 @@ class Progress:
     made_by: dict[str, Any]
     lines: int = 0
     bytes: int = 0
-    sha256: str = _EMPTY
-    source_sha256: str = _EMPTY
+    source_sha256: str = ""
     """Of the lines that were translated."""
     warnings: OutputWarnings = field(default_factory=OutputWarnings)
 
@@ -50,14 +48,8 @@ class ResumableOutput:
         self.part, self.file, self.progress = part, file, progress
         self._read: deque[tuple[int, str]] = deque()
         """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
-        self._digest = hashlib.sha256()
-        file.seek(0)
-        remaining = progress.bytes
-        while block := file.read(min(remaining, 1 << 20)):
-            self._digest.update(block)
-            remaining -= len(block)
-        if remaining or self._digest.hexdigest() != progress.sha256:
-            raise UserError(f"{part}: was changed since it was written; remove it to begin again")
+        if os.fstat(file.fileno()).st_size < progress.bytes:
+            raise UserError(f"{part}: is shorter than it was; remove it to begin again")
         file.truncate(progress.bytes)  # without half a chunk
 
     def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -86,9 +78,7 @@ class ResumableOutput:
         self.file.write(text)
         self.file.flush()
         os.fsync(self.file.fileno())
-        self._digest.update(text)
         progress.bytes += len(text)
-        progress.sha256 = self._digest.hexdigest()
         progress.lines, progress.source_sha256 = self._read.popleft()
         progress.warnings += warnings
         files.write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())

@@ -162,7 +162,7 @@ def killed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--model model", "out.resume.part: model was "),
         ("-i in", "out.resume.part: was made of another text"),
         ("-i short", "out.resume.part: was made of another text"),
-        ("part", "out.resume.part: was changed since it was written"),
+        ("part", "out.resume.part: is shorter than it was; remove it to begin again"),
     ],
 )
 def test_what_can_t_be_continued_is_told_in_a_line(
@@ -178,7 +178,7 @@ def test_what_can_t_be_continued_is_told_in_a_line(
     (folder / "short").write_text("a man\n")
     part = left / "out.resume.part"
     if change == "part":
-        part.write_bytes(b"A" + part.read_bytes()[1:])
+        part.write_bytes(part.read_bytes()[1:])
     monkeypatch.chdir(folder)
     before = {path.name: path.read_bytes() for path in left.iterdir()}
     words = ["-i", "numbers", "--beam", "1", "--resume", "-o", left / "out"]
