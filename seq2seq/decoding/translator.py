@@ -167,7 +167,7 @@ class Translator:
         With `translate_batch` and `Translation.from_segments`, a program can make batches of its
         own.
         """
-        _check_lists(lines=lines)
+        _check_list(lines)
         return make_segments(
             lines,
             self.tokenizer,
@@ -196,7 +196,7 @@ class Translator:
         By default 1,024 lines, and 8,192 on a GPU. Chunks are read ahead, so that all workers are
         busy until the end; their number changes no output in any precision.
         """
-        _check_lists(lines=lines)
+        _check_list(lines)
         chunks = make_chunks(lines, chunk_lines or self.chunk_lines)
         with self.chunk_workers() as workers:
             for translations in in_order(workers, chunks):
@@ -375,18 +375,15 @@ class Translator:
             yield
 
 
-def _check_lists(**texts: object) -> None:
-    """Refuse what is not a list of strings; a string would be read letter by letter."""
-    for name, lines in texts.items():
-        if isinstance(lines, str | bytes):
-            raise TypeError(f"{name} is a single string: give a list of lines")
-        for line in lines if isinstance(lines, Sequence) else ():
-            if not isinstance(line, str):
-                raise TypeError(f"{line!r:.100} is not a string: give a list of lines")
+def _check_list(lines: object) -> None:
+    """Refuse a string, which would be read letter by letter."""
+    if isinstance(lines, str):
+        raise TypeError(f"{lines!r:.100} is a single string: give a list of lines")
 
 
 def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    _check_lists(sources=sources, targets=targets)
+    _check_list(sources)
+    _check_list(targets)
     if len(sources) != len(targets):
         raise UserError(
             f"{len(sources)} sources but {len(targets)} translations: give one per source"
