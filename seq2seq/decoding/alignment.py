@@ -302,22 +302,16 @@ class AttentionMaps:
     decoder: Tensor = field(repr=False)  # (L, H, T, T): of target positions, to each other
     cross: Tensor = field(repr=False)  # (L, H, T, S): of target positions, to source positions
 
-    def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Return the pieces that attend, then those attended to, of a kind of attention.
-
-        A target position attends to the source for the piece that it writes.
-        """
-        rows = {"encoder": self.source, "decoder": self.target_input, "cross": self.target_output}
-        return rows[kind], self.target_input if kind == "decoder" else self.source
-
     def record(
         self, kind: str, layer: int | str | None = None, head: int | str = "all"
     ) -> dict[str, Any]:
         """Return the weights of a layer (by default the last) and a head as JSON has them.
 
-        Both are counted from 1, or "all". `weights` is a list [layer][head][row][column].
+        Both are counted from 1, or "all". `weights` is a list [layer][head][row][column]; the
+        pieces of the rows attend to those of the columns. A target position attends to the source
+        for the piece that it writes.
         """
-        rows, columns = self.sides(kind)
+        rows = {"encoder": self.source, "decoder": self.target_input, "cross": self.target_output}
         weights = getattr(self, kind)
         layers = _choose("layer", layer or len(weights), len(weights))
         heads = _choose("head", head, weights.shape[1])
@@ -326,8 +320,8 @@ class AttentionMaps:
             "kind": kind,
             "layers": layers,
             "heads": heads,
-            "rows": rows,
-            "columns": columns,
+            "rows": rows[kind],
+            "columns": self.target_input if kind == "decoder" else self.source,
             "weights": chosen.tolist(),
         }
 

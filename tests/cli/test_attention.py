@@ -31,8 +31,7 @@ def test_the_json_weights_equal_those_in_python(seq2seq: Callable, model: Path, 
     attention = Translator.load(model).attention(SOURCE, TARGET)
     weights = torch.tensor(found["weights"])
     assert torch.equal(weights, getattr(attention, kind)[:, 1:2].cpu())
-    assert (found["kind"], found["layers"], found["heads"]) == (kind, [1, 2], [2])
-    assert (found["rows"], found["columns"]) == attention.sides(kind)
+    assert found == json.loads(json.dumps(attention.record(kind, "all", 2)))
 
 
 def test_the_target_is_the_translation_and_matplotlib_is_not_needed(

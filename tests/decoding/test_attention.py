@@ -48,7 +48,9 @@ def test_the_weights_are_equation_1_of_each_attention_between_the_pieces(
     source, target = tokenizer.encode([SOURCE, TARGET])
     assert found.source == tokenizer.pieces([*source, END_ID])
     assert found.target_input == tokenizer.pieces([START_ID, *target])
-    assert found.sides("cross") == (tokenizer.pieces([*target, END_ID]), found.source)
+    record = found.record("cross")
+    assert record["rows"] == tokenizer.pieces([*target, END_ID])
+    assert record["columns"] == found.source
     kinds = {
         "encoder": [layer.self_attention for layer in model.encoder.layers],
         "decoder": [layer.self_attention for layer in model.decoder.layers],
