@@ -92,7 +92,6 @@ class Segment(SearchInput):
     """One input of the model, and what is copied around its translation."""
 
     separator: str = ""  # the white space between it and the next segment of the line
-    truncated: bool = False  # whether it was too long for the model, and its end was skipped
     unknown: int = 0  # number of pieces that are unknown to the tokenizer
     source: str = ""  # its text, without what is copied
     terms: Sequence[Term] = ()  # the terms that its translation must contain
@@ -138,12 +137,11 @@ def make_segments(
     segments_of_lines: list[list[Segment]] = [[] for _ in lines]
     for part, token_ids in zip(parts, encoded, strict=True):
         source = part.text.strip()
-        ids = token_ids[: limits.source]
+        ids = token_ids[: limits.source]  # longer only if a character has more pieces
         segment = Segment(
             source_ids=[*(controls if ids else ()), *ids, END_ID],
             max_length=min(len(ids) + limits.extra, limits.target),
             separator=_END_OF_LINE.sub(" ", part.text[len(part.text.rstrip()) :]),
-            truncated=len(token_ids) > len(ids),
             unknown=token_ids.count(UNKNOWN_ID),
             source=source,
             terms=glossary.find(source) if glossary else (),

@@ -46,17 +46,13 @@ class Translation:
     candidates: list[Candidate]
     """The best first, or samples in the order in which they were drawn; one without pieces, of
     score 0, for a line without words, which is copied; none for an empty line."""
-    source_segments: int = 1
-    """Number of segments: its columns, its sentences, or its parts if it is long."""
-    source_truncated: bool = False
-    """Whether a part of the line was too long for the model, and its end was skipped."""
     unknown: int = 0
     """Number of pieces of the line that are unknown to the tokenizer."""
     missing_terms: tuple[str, ...] = ()
     """Terms of the glossary that stand in the line, whose translations `text` lacks."""
     parts: tuple[tuple[str, str, "Translation"], ...] = ()
-    """Of each segment, what stands unchanged before it, its source and its translation; none of a
-    whole line."""
+    """Of each segment (a column, a sentence, a part of a long line), what stands unchanged before
+    it, its source and its translation; none of a whole line."""
 
     @property
     def text(self) -> str:
@@ -79,13 +75,11 @@ class Translation:
             for term, times in Counter(segment.terms if outputs else ()).items():
                 lacking += [term.source] * (times - len(term.places_in(outputs[0].text)))
             missing += lacking
-            part = cls(outputs, 1, segment.truncated, segment.unknown, tuple(lacking))
+            part = cls(outputs, segment.unknown, tuple(lacking))
             parts.append((before + segment.copied, segment.source, part))
             before = segment.separator
         return cls(
             _join(segments, candidates),
-            source_segments=len(segments),
-            source_truncated=any(segment.truncated for segment in segments),
             unknown=sum(segment.unknown for segment in segments),
             missing_terms=tuple(missing),
             parts=tuple(parts) if len(segments) > 1 or segments[0].copied else (),
@@ -135,8 +129,6 @@ WARNINGS = {
     "repeating": "outputs that repeat themselves",
     "other_numbers": "outputs with other numbers or placeholders than their sources",
     "output_truncated": "outputs cut off at the maximum length",
-    "source_split": "sources split",
-    "source_truncated": "sources too long, whose ends were skipped",
     "unknown": "source pieces unknown to the tokenizer",
     "placeholders": "texts left as they were, to keep placeholders",
 }
@@ -146,7 +138,7 @@ _TERMS = {"missing_terms": "terms not translated as the glossary says"}
 
 @dataclass
 class OutputWarnings:
-    """Counts of suspicious outputs, and of sources that were split, cut or unknown in part."""
+    """Counts of suspicious outputs, and of pieces of sources that are unknown."""
 
     lines: int = 0
     empty: int = 0  # lines without output whose source is not blank
@@ -155,8 +147,6 @@ class OutputWarnings:
     repeating: int = 0  # lines in whose output one to eight pieces occur four times in a row
     other_numbers: int = 0  # lines whose output has other digits, placeholders or addresses
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
-    source_split: int = 0  # lines translated in more than one segment
-    source_truncated: int = 0  # lines with a sentence too long for the model, whose end was skipped
     missing_terms: int = 0  # terms of the glossary that were not translated as given
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
     placeholders: int = 0  # texts of documents that stayed as they were, to keep `%s` and `{name}`
@@ -170,8 +160,6 @@ class OutputWarnings:
         self.lines += 1
         self.unknown += translation.unknown
         self.missing_terms += len(translation.missing_terms)
-        self.source_split += translation.source_segments > 1
-        self.source_truncated += translation.source_truncated
         self.empty += bool(text) and not translation.text.strip()
         if translation.candidates:
             best = translation.candidates[0]

@@ -256,8 +256,7 @@ def suspicions(source: str, translation: Translation) -> list[str]:
     """Name what looks wrong in a translation: fields of `OutputWarnings`."""
     warnings = OutputWarnings()
     warnings.count(source, translation)
-    neutral = ("lines", "source_split")
-    return [kind for kind, count in vars(warnings).items() if count and kind not in neutral]
+    return [kind for kind, count in vars(warnings).items() if count and kind != "lines"]
 
 
 @dataclass(eq=False)
@@ -294,7 +293,7 @@ class Source:
         outputs = []
         for line, translation in zip(self.plan.lines, self.plan.translations, strict=True):
             whole = ("", line, translation)
-            for _, source, its in translation.parts if translation.source_segments > 1 else [whole]:
+            for _, source, its in translation.parts if len(translation.parts) > 1 else [whole]:
                 if its.candidates:
                     self.details.append(_details(source, its))
                     outputs.append((source, self.details[-1]))
@@ -303,12 +302,9 @@ class Source:
 
     @property
     def truncated(self) -> bool:
-        """Whether the model could not read or write a sentence to its end."""
-        for translation in self.plan.translations:
-            outputs = translation.candidates[:1]
-            if translation.source_truncated or any(best.truncated for best in outputs):
-                return True
-        return False
+        """Whether the model could not write a sentence to its end."""
+        best = chain.from_iterable(each.candidates[:1] for each in self.plan.translations)
+        return any(candidate.truncated for candidate in best)
 
 
 def _details(source: str, translation: Translation) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best_and_the_parts(
     segments = [
         segment(" ", unknown=1, source="Eins."),
         segment(),  # a blank one
-        segment(truncated=True, unknown=2, source="Zwei."),
+        segment(unknown=2, source="Zwei."),
         segment(source="drei"),
     ]
     translation = Translation.from_segments(segments, [one, [], two, three])
@@ -34,12 +34,11 @@ def test_a_line_has_the_best_of_each_segment_then_the_second_best_and_the_parts(
         Candidate("A. B。c", -14.0, ["A.", "B。", "c"], False),
     ]
     assert (translation.text, translation.score) == ("One. 二。three", -1.75)
-    assert (translation.source_segments, translation.unknown) == (4, 3)
-    assert translation.source_truncated
+    assert translation.unknown == 3
     assert translation.parts == (
         ("", "Eins.", Translation(one, unknown=1)),
         (" ", "", Translation([])),
-        ("", "Zwei.", Translation(two, source_truncated=True, unknown=2)),
+        ("", "Zwei.", Translation(two, unknown=2)),
         ("", "drei", Translation(three)),
     )
 
@@ -77,7 +76,7 @@ def test_what_is_copied_stands_around_the_translations() -> None:
     assert Translation.from_segments([segment()], [[]]).candidates == []
     warnings = OutputWarnings()
     warnings.count("42\t42\t", copied)
-    assert warnings == OutputWarnings(lines=1, source_split=1)
+    assert warnings == OutputWarnings(lines=1)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     warnings.count("two", translation(""))
     warnings.count(" three ", translation("three"))
     warnings.count("four", translation("vier vier vier vier", truncated=True))
-    warnings.count("five", translation("f", source_segments=2, source_truncated=True, unknown=3))
+    warnings.count("five", translation("f", unknown=3))
     warnings.count("1,250.5 or ٣", translation("3 oder 1.250,5"))
     warnings.count("at 7 and 10", translation("um 7 und 11"))
     warnings.count("{a} at https://a.org/b.", translation("Auf https://a.org/b, {a}"))
@@ -130,8 +129,7 @@ def test_each_fault_is_counted_where_it_belongs() -> None:
     assert str(warnings) == (
         "lines: 10; empty outputs: 1; outputs equal to their sources: 1; outputs that repeat"
         " themselves: 1; outputs with other numbers or placeholders than their sources: 2; outputs"
-        " cut off at the maximum length: 1; sources split: 1; sources too long, whose ends were"
-        " skipped: 1; source pieces unknown to the tokenizer: 3"
+        " cut off at the maximum length: 1; source pieces unknown to the tokenizer: 3"
     )
     assert str(OutputWarnings(lines=1000)) == "lines: 1,000; nothing suspicious"
     for number in (3, 4):

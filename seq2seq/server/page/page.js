@@ -14,7 +14,6 @@ const SUSPICIONS = {
   repeating: "The translation repeats itself.",
   other_numbers: "Numbers or placeholders differ.",
   output_truncated: "The translation was cut off at the maximum length.",
-  source_truncated: "The text is too long for the model: its end was skipped.",
 };
 
 const source = find("source");
