@@ -11,7 +11,6 @@ from typing import NamedTuple
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
-from seq2seq.errors import UserError
 from seq2seq.interop.marian import MAX_POSITIONS
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
@@ -222,11 +221,3 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
         groups[-1] += part
         room -= len(token_ids)
     return groups
-
-
-def check_length(side: str, ids: Sequence[int], longest: int) -> None:
-    """Check that there can be attention to a text."""
-    if not ids:
-        raise UserError(f"the {side} is blank: attention needs text on both sides")
-    if len(ids) > longest:
-        raise UserError(f"the {side} has {len(ids)} tokens, at most {longest} are possible")

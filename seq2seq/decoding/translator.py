@@ -19,7 +19,7 @@ from seq2seq.decoding.ensemble import TargetScore, check_ensemble, load_models, 
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import Segment, check_length, length_limits, make_segments
+from seq2seq.decoding.segments import Segment, length_limits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
@@ -236,15 +236,8 @@ class Translator:
         )
         pairs = []
         for line, (source, target) in enumerate(encoded, start=1):
-            for side, ids, longest in (
-                ("source", source, self._limits.source),
-                ("translation", target, self._limits.target),
-            ):
-                if len(ids) > longest:
-                    raise UserError(
-                        f"line {line}: the {side} has {len(ids)} tokens, at most {longest} can be"
-                        " scored; skip the pair, or split it"
-                    )
+            _check_length(f"line {line}: the source", source, self._limits.source)
+            _check_length(f"line {line}: the translation", target, self._limits.target)
             controls = self.controls if source else ()
             pairs.append(([*controls, *source, END_ID], [*target, END_ID]))
         sizes = [max(map(len, pair)) for pair in pairs]
@@ -320,8 +313,10 @@ class Translator:
             target = self.translate([source])[0].text
         source_ids = self.tokenizer.encode_source([source.strip()])[0]
         target_ids = self.tokenizer.encode_target([target.strip()])[0]
-        check_length("source", source_ids, self._limits.source)
-        check_length("target", target_ids, self._limits.target)
+        if not (source_ids and target_ids):
+            raise UserError("attention needs text on both sides: one is blank")
+        _check_length("the source", source_ids, self._limits.source)
+        _check_length("the target", target_ids, self._limits.target)
         with self._exclusive():
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
@@ -388,6 +383,11 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
         raise UserError(
             f"{len(sources)} sources but {len(targets)} translations: give one per source"
         )
+
+
+def _check_length(name: str, ids: Sequence[int], longest: int) -> None:
+    if len(ids) > longest:
+        raise UserError(f"{name} has {len(ids)} tokens, at most {longest} are possible; split it")
 
 
 def make_batches(

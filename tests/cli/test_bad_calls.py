@@ -61,7 +61,7 @@ CALLS = [
     ("fidelity --model {model} model=big", 2, "remove the overrides"),
     ("fidelity {folder}", 2, "to examine a run, write --model"),
     ("attention --model {model} --source one", 2, "-o/--output --json"),
-    ("attention --model {model} --source= --json", 1, "the source is blank"),
+    ("attention --model {model} --source= --json", 1, "one is blank"),
     ("export --model {model} --to marian", 2, "required: -o/--output; seq2seq export --help"),
     ("report --model {model}", 2, "unrecognized arguments: --model; seq2seq report --help"),
     ("report {nowhere}", 1, "give the run_dir of a run"),

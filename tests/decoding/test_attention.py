@@ -73,8 +73,8 @@ def test_blank_and_too_long_texts_are_refused(make_trained: MakeTrained) -> None
     translator = new_translator(trained, max_extra_tokens=50)
     translator.attention(SOURCE, TARGET)
     for source, target, complaint in (
-        ("", TARGET, "the source is blank"),
-        (SOURCE, " \t", "the target is blank"),
+        ("", TARGET, "one is blank"),
+        (SOURCE, " \t", "one is blank"),
         (SOURCE, TARGET * 20, "the target has"),
     ):
         with pytest.raises(UserError, match=complaint):

@@ -273,7 +273,7 @@ BAD = [
     ({"q": "\ud800"}, "not valid JSON"),
 ]
 BAD_FOR_ATTENTION = [
-    ({"source": " ", "target": "a"}, "the source is blank"),
+    ({"source": " ", "target": "a"}, "one is blank"),
     ({"source": "a", "head": "x"}, "head: Invalid enum value 'x'"),
     ({"source": "a", "layer": 3}, "layer 3: must be from 1 to 2"),
     ({"source": "a man " * 200, "target": "a"}, "at most 255 tokens"),
