@@ -207,7 +207,6 @@ def _translate(parser: ArgumentParser) -> None:
         " FILE.*.part until complete (default: stdout)",
         "--resume": "continue what this command, also with --resume, has left in FILE.resume.part;"
         " bring a folder of documents up to date",
-        "--interactive": "answer each line before the next is read, as on a terminal",
     }
     add_options(parser, files)
     parser.set_defaults(input="-", output="-")

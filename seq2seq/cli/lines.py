@@ -66,7 +66,7 @@ def _write(
     raw_lines = iterate_lines(source, keep_returns=True)
     if not one_by_one:
         raw_lines = check_text(arguments.input, raw_lines, plain=arguments.format is None)
-    elif arguments.input == "-" and sys.stdin.isatty() and sys.stderr.isatty():
+    elif sys.stderr.isatty():
         raw_lines = _with_prompt(raw_lines)
     damaged: list[int] = []
     lines = decode_lines(raw_lines, damaged)

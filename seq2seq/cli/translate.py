@@ -16,7 +16,7 @@ from seq2seq.documents.lines import is_plain
 from seq2seq.errors import UsageError, UserError
 from seq2seq.text import COMPRESSIONS
 
-_FOR_LINES = ("alignments", "interactive", "nbest", "scores")
+_FOR_LINES = ("alignments", "nbest", "scores")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,17 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.nbest is not None and arguments.scores:
         raise UsageError("--nbest writes the scores already: remove --scores")
     arguments.scores |= arguments.nbest is not None
-    if arguments.resume and (arguments.output == "-" or arguments.interactive):
-        raise UsageError("--resume continues a file or folder: add -o, and remove --interactive")
+    if arguments.resume and arguments.output == "-":
+        raise UsageError("--resume continues a file or folder: add -o")
     if arguments.resume and arguments.alignments is not None:
         raise UsageError("--resume continues one file: remove --alignments")
     rank, size = rank_and_size()
-    from_terminal = rank == 0 and arguments.input == "-" and sys.stdin.isatty()
-    one_by_one = arguments.interactive or from_terminal
+    one_by_one = rank == 0 and arguments.input == "-" and sys.stdin.isatty()
     if one_by_one and size > 1:
-        raise UsageError(
-            "torchrun's processes don't answer line by line: give -i FILE, or remove --interactive"
-        )
+        raise UsageError("torchrun's processes don't answer line by line: give -i FILE")
     is_folder = Path(arguments.input).expanduser().is_dir()
     format_name = "" if is_folder else _document_format(arguments)
     if is_folder or format_name:

@@ -30,7 +30,6 @@ CALLS = [
     ("translate --model {model} -o x --alignments ./x", 2, "needs a file of its own"),
     ("translate --model {model} -i {film} --nbest 2", 2, "--nbest is for lines of text: remove it"),
     ("translate --model {model} -i {film} --scores", 2, "--scores is for lines"),
-    ("translate --model {model} -i {film} --interactive", 2, "--interactive is for lines"),
     ("translate --model {model} -i {film} --alignments x", 2, "--alignments is for lines"),
     ("translate --model {model} -i {film} --format pdf", 2, "pdf: choose one of arb, "),
     ("translate --model {model} -i {film} -o x.vtt", 2, "is .srt, as the document: name it so"),

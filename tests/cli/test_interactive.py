@@ -1,8 +1,6 @@
-"""`seq2seq translate` line by line: at a terminal, and in a pipe with --interactive."""
+"""`seq2seq translate` line by line, at a terminal."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,19 +44,3 @@ def test_ctrl_c_ends_it_in_one_line(terminal: Terminal) -> None:
     terminal.type("tw\x03")
     assert terminal.read_until("interrupted\r\n").endswith("\r\nseq2seq: interrupted\r\n")
     assert terminal.process.wait(SECONDS) == 128 + signal.SIGINT
-
-
-def test_a_pipe_is_answered_line_by_line(trained: Path) -> None:
-    command = [sys.executable, "-m", "seq2seq", "translate", "--model", trained, "--interactive"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        lines = ("one two", "six")
-        for line, answer in zip(lines, answers(trained, *lines), strict=True):
-            process.stdin.write(f"{line}\n".encode())
-            process.stdin.flush()
-            assert process.stdout.readline() == f"{answer}\n".encode()
-        process.stdin.close()
-        assert process.stdout.read() == b""
-        assert process.stderr.read().startswith(b"seq2seq: lines: 2; ")
-    assert process.returncode == 0
