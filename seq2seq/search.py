@@ -178,21 +178,11 @@ def rows_of(sentences: Tensor, index: Tensor, beam: int) -> Tensor:
     return (sentences.unsqueeze(1) * beam + index).flatten()
 
 
-def impossible_error(score: float) -> UserError:
-    """Make the error for a score that is NaN or minus infinity."""
-    if math.isnan(score):
-        return nan_error()
-    return UserError(
-        "no continuation has a probability above zero: the model's weights are corrupt, or it can't"
-        " end an output here"
-    )
-
-
 def nan_error() -> UserError:
-    """Make the error for a model that predicts NaN."""
+    """Make the error for a model whose scores are NaN or minus infinity."""
     return UserError(
-        "the model predicts NaN: its training has diverged, or its weights are corrupt;"
-        " use an earlier checkpoint"
+        "the model predicts NaN, or no token at all: its training has diverged, or its weights are"
+        " corrupt; use an earlier checkpoint"
     )
 
 
@@ -312,11 +302,10 @@ class Beams(SearchBatch):
         return self.sentence_ids[i] in self.done
 
     def store_done(self, newly_done: list[int]) -> None:
-        """Store the best outputs of sentences that are done, and the best score still live."""
+        """Store the best outputs of sentences that are done."""
         # They stay on the device: copying them would wait for a GPU.
         rows = self.indices(newly_done)
-        outputs = (*self.best_outputs(), self.live_scores[:, 0])
-        self.stored.append([tensor[rows] for tensor in outputs])
+        self.stored.append([tensor[rows] for tensor in self.best_outputs()])
         self.done |= {self.sentence_ids[i]: self.limits[i] for i in newly_done}
 
     def best_outputs(self) -> tuple[Tensor, Tensor]:
@@ -333,10 +322,9 @@ class Beams(SearchBatch):
         results: list[list[Hypothesis]] = [[] for _ in self.done]
         columns = (torch.cat(tensors).tolist() for tensors in zip(*self.stored, strict=True))
         rows = zip(self.done.items(), *columns, strict=True)
-        for (sentence, limit), scores, outputs, live_score in rows:
+        for (sentence, limit), scores, outputs in rows:
             if not scores[0] > -math.inf:
-                # If nothing has finished, NaN is in the scores of the live hypotheses.
-                raise impossible_error(scores[0] + live_score)
+                raise nan_error()
             for score, padded in zip(scores, outputs, strict=True):
                 if score > -math.inf:
                     ids = [token for token in padded if token != NO_TOKEN]

@@ -17,7 +17,7 @@ from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.folder import find_model
-from seq2seq.search import impossible_error, output_log_probabilities, pad
+from seq2seq.search import nan_error, output_log_probabilities, pad
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 
@@ -144,6 +144,6 @@ def score_targets(
     for of_sentence in torch.split(tokens.cpu(), list(map(len, targets))):
         score = TargetScore(float(of_sentence.sum()), len(of_sentence))
         if not math.isfinite(score.log_probability):
-            raise impossible_error(score.log_probability)
+            raise nan_error()
         scores.append(score)
     return scores

@@ -287,7 +287,7 @@ class _Banks(search.SearchBatch):
         for i, candidates in enumerate(self._candidates(scores)):
             self.live[i] = self._choose(i, candidates)
             if self.live[i] == self.nothing and not self.finished[self.sentence_ids[i]]:
-                raise search.impossible_error(float(scores[i].max()))  # NaN is the largest
+                raise search.nan_error()
         parents = self.of_each(lambda hypothesis: hypothesis.parent).view(shape)
         return search.rows_of(torch.arange(shape[0], device=parents.device), parents, shape[1])
 

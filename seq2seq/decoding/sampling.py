@@ -130,7 +130,7 @@ class _Samples(search.SearchBatch):
         samples = (values[i].tolist() for values in (self.tokens, self.scores, self.lengths))
         for tokens, score, length in zip(*samples, strict=True):
             if not score > -math.inf:
-                raise search.impossible_error(score)
+                raise search.nan_error()
             penalized = score / search.length_penalty(length, self.config.alpha)
             truncated = length > self.limits[i]
             hypotheses.append(search.Hypothesis(tokens[1:length], penalized, truncated))

@@ -160,16 +160,11 @@ def test_candidates_of_a_few_sentences_at_a_time_are_those_of_all() -> None:
     ],
     ids=["greedy", "beam", "sampling", "constrained"],
 )
-@pytest.mark.parametrize(
-    ("logit", "says"),
-    [(math.nan, "NaN"), (-math.inf, "no continuation has a probability above zero")],
-)
-def test_an_output_without_probability_is_an_error(
-    how: dict[str, Any], logit: float, says: str
-) -> None:
+@pytest.mark.parametrize("logit", [math.nan, -math.inf])
+def test_an_output_without_probability_is_an_error(how: dict[str, Any], logit: float) -> None:
     table = Table(1, vocab_size=5)
     table.logits = lambda sentence, prefix: [0.0, logit, 0.0, 0.0, 0.0]
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match="NaN, or no token"):
         search(table, [3, 5], **how)
 
 
