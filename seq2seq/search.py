@@ -231,7 +231,7 @@ class Beams(SearchBatch):
         penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
         self.max_penalties = copy_to_device(torch.tensor(penalties), max_lengths.device)  # (B,)
         self.done: dict[int, int] = {}  # the maximum length of each sentence, by its id
-        self.stored: list[list[Tensor]] = []  # of these sentences
+        self.stored: list[tuple[Tensor, Tensor]] = []  # of these sentences
         # Log-probabilities, (B, beam), and tokens, (B, beam, T).
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)
         self.live_tokens = max_lengths.new_full((sentences, 1, 1), rules["start_id"])
@@ -304,14 +304,10 @@ class Beams(SearchBatch):
     def store_done(self, newly_done: list[int]) -> None:
         """Store the best outputs of sentences that are done."""
         # They stay on the device: copying them would wait for a GPU.
-        rows = self.indices(newly_done)
-        self.stored.append([tensor[rows] for tensor in self.best_outputs()])
+        rows, nbest = self.indices(newly_done), self.config.nbest
+        best = self.finished_scores[rows, :nbest], self.finished_tokens[rows, :nbest]
+        self.stored.append(best)  # the best first: (b, nbest) and (b, nbest, longest)
         self.done |= {self.sentence_ids[i]: self.limits[i] for i in newly_done}
-
-    def best_outputs(self) -> tuple[Tensor, Tensor]:
-        """Return the scores (B, n) and the tokens (B, n, longest) of outputs, the best first."""
-        nbest = self.config.nbest
-        return self.finished_scores[:, :nbest], self.finished_tokens[:, :nbest]
 
     def remaining(self) -> list[int]:
         """Return the sentences to keep: those not done."""
