@@ -98,10 +98,6 @@ class Translator:
             )
         self._choose(options)
 
-    def __repr__(self) -> str:
-        languages = f"{self.source_language} -> {self.target_language}"
-        return f"Translator({languages}, {self.options.engine}, {self.device}, {self.search})"
-
     @property
     def target_language(self) -> str:
         """The code of the language that lines are translated into; "" if it is not known."""
