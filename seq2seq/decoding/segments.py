@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, filterfalse
-from typing import NamedTuple
 
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
@@ -97,14 +96,6 @@ class Segment(SearchInput):
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
 
 
-class _Part(NamedTuple):
-    """What becomes a segment of a line."""
-
-    line_index: int
-    copied: str
-    text: str
-
-
 def make_segments(
     lines: Sequence[str],
     tokenizer: Tokenizer,
@@ -121,7 +112,7 @@ def make_segments(
     """
     translate_all = not _has_letters(tokenizer)
     split = partial(split_sentences, language=language)
-    parts: list[_Part] = []
+    pieces: list[tuple[int, str, str]] = []  # the index of a line, what is copied, and a text
     for line_index, line in enumerate(lines):
         texts = _COLUMN.findall(line.rstrip("\r\n"))
         if by_sentence:
@@ -130,23 +121,23 @@ def make_segments(
             start = 0 if translate_all else _copied_until(text, language)
             copied = text[:start]
             for piece in split_text(text[start:], tokenizer, limits.source, language):
-                parts.append(_Part(line_index, copied, piece))
+                pieces.append((line_index, copied, piece))
                 copied = ""  # it stands before the first piece alone
-    encoded = tokenizer.encode_source([part.text.strip() for part in parts])
+    encoded = tokenizer.encode_source([text.strip() for _, _, text in pieces])
     segments_of_lines: list[list[Segment]] = [[] for _ in lines]
-    for part, token_ids in zip(parts, encoded, strict=True):
-        source = part.text.strip()
+    for (line_index, copied, text), token_ids in zip(pieces, encoded, strict=True):
+        source = text.strip()
         ids = token_ids[: limits.source]  # longer only if a character has more pieces
         segment = Segment(
             source_ids=[*(controls if ids else ()), *ids, END_ID],
             max_length=min(len(ids) + limits.extra, limits.target),
-            separator=_END_OF_LINE.sub(" ", part.text[len(part.text.rstrip()) :]),
+            separator=_END_OF_LINE.sub(" ", text[len(text.rstrip()) :]),
             unknown=token_ids.count(UNKNOWN_ID),
             source=source,
             terms=glossary.find(source) if glossary else (),
-            copied=_END_OF_LINE.sub(" ", part.copied),
+            copied=_END_OF_LINE.sub(" ", copied),
         )
-        segments_of_lines[part.line_index].append(segment)
+        segments_of_lines[line_index].append(segment)
     return segments_of_lines
 
 
