@@ -101,7 +101,6 @@ TEXT = "Der Hund läuft.\n" * 3
         ("text", TEXT.encode("latin-1"), "line 1: byte 0xe4 at position 11 .* not UTF-8"),
         ("text", b"%PDF-1.7\n1 0 obj\n" * 9, "PDF"),
         ("text.pdf.gz", gzip.compress(TEXT.encode()), "documents of .pdf"),
-        ("text.RTF", TEXT.encode(), "save it as one of arb, "),
         ("text.de.yml", TEXT.encode(), "if its lines are text, add --format txt"),
         ("text.en.gz", gzip.compress(b'{"a":\n"A dog"}\n'), "--format txt translates its lines"),
     ],
