@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,8 +14,7 @@ from torch import Tensor
 from seq2seq.decoder import DecoderCache, IncrementalDecoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.model_folder import TrainedModel, load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import TrainedModel
 from seq2seq.search import nan_error, output_log_probabilities, pad
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
@@ -61,28 +59,21 @@ def mean_log_probabilities(log_probabilities: Sequence[Tensor]) -> Tensor:
     return reduce(torch.logaddexp, log_probabilities) - math.log(len(log_probabilities))
 
 
-def load_models(runs: Sequence[str | Path]) -> list[TrainedModel]:
-    """Load the models of run folders or model folders, which are to translate together."""
-    folders = [find_model(Path(run)) for run in runs]
-    models = list(map(load_model, folders))
-    check_ensemble(models, folders)
-    return models
-
-
-def check_ensemble(models: Sequence[TrainedModel], names: Sequence[object]) -> None:
-    """Check that models can translate together; messages call them by their names."""
+def check_ensemble(models: Sequence[TrainedModel]) -> None:
+    """Check that models can translate together."""
     first = models[0]
     languages = (first.source_language, first.target_language)
-    for model, name in zip(models[1:], names[1:], strict=True):
+    for number, model in enumerate(models[1:], start=2):
         if model.tokenizer.files() != first.tokenizer.files():
             raise UserError(
-                f"{name}: another tokenizer than {names[0]}: an ensemble needs models of one"
-                " vocabulary, such as runs on the same text with different seeds"
+                f"model {number} has another tokenizer than model 1: an ensemble needs models of"
+                " one vocabulary, such as runs on the same text with different seeds"
             )
         if (model.source_language, model.target_language) != languages:
             raise UserError(
-                f"{name}: translates from {model.source_language} to {model.target_language},"
-                f" {names[0]} from {' to '.join(languages)}: they can't translate together"
+                f"model {number} translates from {model.source_language} to"
+                f" {model.target_language}, model 1 from {' to '.join(languages)}: they can't"
+                " translate together"
             )
 
 

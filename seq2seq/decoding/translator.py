@@ -15,7 +15,7 @@ import torch
 from seq2seq.decoding import alignment
 from seq2seq.decoding.alignment import Alignment, Link, PiecePair
 from seq2seq.decoding.engines import CTranslate2Engine, NativeEngine
-from seq2seq.decoding.ensemble import TargetScore, check_ensemble, load_models, score_targets
+from seq2seq.decoding.ensemble import TargetScore, check_ensemble, score_targets
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
@@ -31,7 +31,8 @@ from seq2seq.machine.resources import (
     process_lock,
     worker_threads,
 )
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.run.folder import find_model
 from seq2seq.search import SearchConfig, nan_error
 from seq2seq.tokenizer import END_ID, control_ids
 
@@ -59,7 +60,7 @@ class Translator:
         together = trained if isinstance(trained, Sequence) else [trained]
         if not all(isinstance(model, TrainedModel) for model in together):
             raise TypeError(f"{trained!r} is not a trained model: call Translator.load(folder)")
-        check_ensemble(together, [f"model {number}" for number in range(1, len(together) + 1)])
+        check_ensemble(together)
         self.device = choose_device(options.device)
         on_cpu = self.device.type == "cpu"
         precision = options.precision or ("fp32" if on_cpu else "auto")
@@ -118,7 +119,7 @@ class Translator:
     ) -> "Translator":
         """Open a run folder or a model folder; several are an ensemble."""
         runs = [run] if isinstance(run, str | Path) else run
-        return cls(load_models(runs), options)
+        return cls([load_model(find_model(Path(run))) for run in runs], options)
 
     def with_nbest(self, nbest: int) -> "Translator":
         """Return a translator with the same model, not copied, that finds `nbest` candidates."""
