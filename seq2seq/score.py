@@ -7,14 +7,13 @@ hypotheses line by line. Both are detokenized text and are scored unchanged.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from sacrebleu import BLEU, CHRF, DATASETS, TER, get_reference_files, get_source_file
-from sacrebleu.metrics.base import Metric, Signature
+from sacrebleu import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEUScore
 
-from seq2seq.errors import UsageError, UserError, reason_of
+from seq2seq.errors import UsageError, UserError
 
 MAX_TER_WORDS = 250
 """Maximum words of a line for TER, which takes some seconds then. Its time grows with the square of
@@ -47,14 +46,9 @@ class ScoreConfig:
     """The options of sacreBLEU's metrics."""
 
     tokenize: str | None = None
-    """BLEU's tokenizer; by default 13a, or sacreBLEU's choice for the target language of a named
-    test set."""
+    """BLEU's tokenizer; by default 13a."""
     lowercase: bool = False
     """Ignore case in BLEU, chrF, chrF++ and exact match; TER always ignores it."""
-    test_set: str | None = None
-    """The test set's name in sacreBLEU, for the signature."""
-    language_pair: str | None = None
-    """Such as `en-de`."""
 
 
 References: TypeAlias = Sequence[Sequence[str]]
@@ -66,7 +60,7 @@ def score_all(
 ) -> list[Score]:
     """Compute all metrics of `all_metrics`, and the share of exact matches."""
     metrics = all_metrics(config, [hypotheses, *references])
-    scores = [score(metric, hypotheses, references, config) for metric in metrics]
+    scores = [score(metric, hypotheses, references) for metric in metrics]
     return [*scores, exact_match(hypotheses, references, config)]
 
 
@@ -98,18 +92,16 @@ def bleu(
     hypotheses: Sequence[str], references: References, config: ScoreConfig = _DEFAULT
 ) -> Score:
     """Compute corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018)."""
-    return score(bleu_metric(config), hypotheses, references, config)
+    return score(bleu_metric(config), hypotheses, references)
 
 
-def score(
-    metric: Metric, hypotheses: Sequence[str], references: References, config: ScoreConfig
-) -> Score:
+def score(metric: Metric, hypotheses: Sequence[str], references: References) -> Score:
     """Compute a metric of sacreBLEU."""
     result = metric.corpus_score(hypotheses, known_references(hypotheses, references))
     detail = "lower is better" if isinstance(metric, TER) else ""
     if isinstance(result, BLEUScore):
         detail = components(result)
-    return Score(result.name, result.score, signature(metric.get_signature(), config), detail)
+    return Score(result.name, result.score, str(metric.get_signature()), detail)
 
 
 def components(result: BLEUScore) -> str:
@@ -134,10 +126,8 @@ def exact_match(
     for hypothesis, *targets in zip(hypotheses, *references, strict=True):
         if form(hypothesis) in [form(target) for target in targets if target is not None]:
             equal += 1
-    signature = f"nrefs:{count_references(references)}|"
-    for key, value in {"test": config.test_set, "lang": config.language_pair}.items():
-        signature += f"{key}:{value}|" if value else ""
-    signature += "case:lc" if config.lowercase else "case:mixed"
+    case = "lc" if config.lowercase else "mixed"
+    signature = f"nrefs:{count_references(references)}|case:{case}"
     percentage = 100.0 * equal / len(hypotheses)
     return Score("exact match", percentage, signature, f"{equal} of {len(hypotheses)} lines")
 
@@ -145,20 +135,18 @@ def exact_match(
 def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
     """Make sacreBLEU's BLEU with the chosen tokenizer."""
     name = config.tokenize
-    target_language = (config.language_pair or "").rpartition("-")[2]
     if name is not None and name not in BLEU.TOKENIZERS:
         raise UsageError(f"tokenizer {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
     try:
         return BLEU(
             lowercase=config.lowercase,
             tokenize=name,
-            trg_lang=target_language,
             force=force or name == "none",  # else it warns that the text is tokenized
         )
     except (ImportError, RuntimeError, OSError, SystemExit) as error:
         # Its package is not installed, or its model can't be downloaded.
         reason = " ".join(str(error).split())
-        raise UserError(f"tokenizer {name or target_language}: {reason}") from None
+        raise UserError(f"tokenizer {name}: {reason}") from None
 
 
 def suited_tokenizer(references: Sequence[str]) -> str | None:
@@ -187,32 +175,6 @@ def unsuited_tokenizer(bleu_signature: str, references: References) -> str:
         f"BLEU's tokenizer {used} does not suit the script of the references: add --tokenize"
         f" {suited} or flores200"
     )
-
-
-def signature(metric: Signature, config: ScoreConfig) -> str:
-    """Return the signature of a metric by sacreBLEU, with the named test set."""
-    metric.update("test", config.test_set)
-    metric.update("lang", config.language_pair)
-    return str(metric)
-
-
-def named_test_set(name: str, language_pair: str) -> tuple[Path, list[Path]]:
-    """Find source and references of a test set that sacreBLEU downloads the first time."""
-    if name not in DATASETS:
-        raise UsageError(f"-t {name}: no such test set; sacrebleu --list names them")
-    if language_pair not in DATASETS[name].langpairs:
-        pairs = ", ".join(sorted(DATASETS[name].langpairs))
-        raise UsageError(f"-l {language_pair}: {name} has {pairs}")
-    try:
-        references = get_reference_files(name, language_pair)
-        return Path(get_source_file(name, language_pair)), list(map(Path, references))
-    # sacreBLEU fails in a different way for each cause (network, moved file, corrupt archive, full
-    # disk), and ends the process on a wrong checksum.
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"-t {name}: the test set could not be downloaded ({reason_of(error)});"
-            " check the network, or give your own files with -r and -s"
-        ) from None
 
 
 def known_references(hypotheses: Sequence[str], references: References) -> list[list[Any]]:

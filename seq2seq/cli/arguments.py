@@ -52,7 +52,6 @@ examples:
   seq2seq score -i test.out.de -r test.de
   seq2seq score -i test.out.de -r test.de --paper --compare other.out.de
   seq2seq score --model runs/captions -s test.en -r test.de
-  seq2seq score --model runs/wmt -t wmt14/full -l en-de --paper
 """,
     "rescore": """\
 examples:
@@ -274,13 +273,8 @@ def _score(parser: ArgumentParser) -> None:
     add_options(translations, {"-s --source FILE": "text for the model to translate"})
     add_search_options(translations)
 
-    references = parser.add_argument_group("references")
-    expected = {
-        "-r --reference FILE ...": "references; repeat it for several references per line",
-        "-t --test-set NAME": "one of sacreBLEU's test sets, such as wmt14/full",
-    }
-    add_options(references.add_mutually_exclusive_group(required=True), expected)
-    add_options(references, {"-l --language-pair PAIR": "its language pair, such as en-de"})
+    reference = {"-r --reference FILE ...": "references; repeat it for several references per line"}
+    add_options(parser, reference, required=True)
 
     metrics = parser.add_argument_group("metrics")
     scores = {
@@ -288,7 +282,7 @@ def _score(parser: ArgumentParser) -> None:
         " otherwise 13a)",
         "--lowercase": "ignore case",
         "--paper": "add the BLEU of the paper's tables, for raw text",
-        "--language CODE": "target language for --paper (default: from -l, otherwise de)",
+        "--language CODE": "target language for --paper (default de)",
     }
     add_options(metrics, scores)
     metrics.add_argument(
@@ -298,14 +292,7 @@ def _score(parser: ArgumentParser) -> None:
         metavar="OTHER",
         help="test whether other systems' translations differ significantly",
     )
-    tests = {
-        "--resampling bootstrap|randomization": "paired bootstrap resampling (default) or"
-        " approximate randomization",
-        "--samples N:int": "resamplings of the test (default 1000 or 10000)",
-        "--seed SEED:int": "of the test (default 12345)",
-        "--json": "write one JSON object",
-    }
-    add_options(metrics, tests)
+    add_options(metrics, {"--json": "write one JSON object"})
 
 
 def _rescore(parser: ArgumentParser) -> None:

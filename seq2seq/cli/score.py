@@ -19,27 +19,20 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """Score translations and print the scores."""
     _check_usage(arguments)
-    config, language = _scoring(arguments)
+    config = _scoring(arguments)
     systems, references = _read(arguments)
     hypotheses = next(iter(systems.values()))
     scores = score.score_all(hypotheses, references, config)
     if arguments.paper:
         from seq2seq.paper.table2 import WHY_IT_DIFFERS, paper_bleu
 
-        scores.append(paper_bleu(hypotheses, references, language, test_set=config.test_set))
+        scores.append(paper_bleu(hypotheses, references, arguments.language or "de"))
         report(WHY_IT_DIFFERS)
     comparisons = []
     if arguments.compare:
         from seq2seq.report.significance import compare
 
-        comparisons = compare(
-            systems,
-            references,
-            config,
-            resampling=arguments.resampling or "bootstrap",
-            samples=arguments.samples,
-            seed=arguments.seed,
-        )
+        comparisons = compare(systems, references, config)
     if arguments.json:
         results = {"scores": scores} | ({"comparisons": comparisons} if comparisons else {})
         print_json({name: list(map(asdict, values)) for name, values in results.items()})
@@ -56,67 +49,42 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_usage(arguments: argparse.Namespace) -> None:
     """Check that the arguments go together, before anything is read."""
-    named = list(filter(None, (arguments.input, arguments.source, *arguments.compare)))
-    checks = {
-        "-t and -l go together": bool(arguments.test_set) != bool(arguments.language_pair),
-        "-t has its own source: remove -s": arguments.source and arguments.test_set,
-        "--model needs a text to translate: give -s, or a test set with -t": (
-            arguments.model and not (arguments.source or arguments.test_set)
-        ),
-        "a file of translations is named twice: name each once": len(set(named)) < len(named),
-        "the paper's BLEU is cased: remove --lowercase or --paper": (
-            arguments.paper and arguments.lowercase
-        ),
-    }
-    for message, wrong in checks.items():
-        if wrong:
-            raise UsageError(message)
+    if arguments.model and not arguments.source:
+        raise UsageError("--model needs a text to translate: give -s")
+    if arguments.paper and arguments.lowercase:
+        raise UsageError("the paper's BLEU is cased: remove --lowercase or --paper")
     search = argparse.ArgumentParser()
     add_search_options(search)
     used_by = dict.fromkeys(["source", *vars(search.parse_args([]))], "model")
-    used_by |= dict.fromkeys(["resampling", "samples", "seed"], "compare") | {"language": "paper"}
+    used_by["language"] = "paper"
     for name, user in used_by.items():
         if not getattr(arguments, user) and getattr(arguments, name) is not None:
             raise UsageError(f"{option(name)} is for --{user}: add that, or remove it")
 
 
-def _scoring(arguments: argparse.Namespace) -> tuple[score.ScoreConfig, str]:
+def _scoring(arguments: argparse.Namespace) -> score.ScoreConfig:
     """Make and check the options of the metrics, and the language of the paper's BLEU."""
     tokenizer = arguments.tokenize
-    if tokenizer is None and arguments.model and not arguments.test_set:
+    if tokenizer is None and arguments.model:
         from seq2seq.run.config import trained_bleu_tokenizer
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
-    config = score.ScoreConfig(
-        tokenize=tokenizer,
-        lowercase=arguments.lowercase,
-        test_set=arguments.test_set,
-        language_pair=arguments.language_pair,
-    )
+    config = score.ScoreConfig(tokenize=tokenizer, lowercase=arguments.lowercase)
     # What these refuse is refused now, before a model translates.
     score.bleu_metric(config)
-    pair = arguments.language_pair or "en-de"
-    language = arguments.language or pair.rpartition("-")[2]
-    if arguments.paper:
+    if arguments.language:
         from seq2seq.paper.table2 import tokenize
 
-        tokenize("", language)
-    if arguments.compare:
-        from seq2seq.report.significance import check_sampling
-
-        check_sampling(arguments.samples, arguments.seed)
-    return config, language
+        tokenize("", arguments.language)
+    return config
 
 
 def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Read, or make, the translations of each system, by its name, and read the references."""
     first, paths = arguments.input or arguments.source, arguments.reference
-    if arguments.test_set:
-        source, paths = score.named_test_set(arguments.test_set, arguments.language_pair)
-        first = arguments.input or str(source)
     systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
     references = [list(read_text_lines(path)) for path in paths]
-    texts = systems | dict(zip(map(str, paths), references, strict=True))
+    texts = systems | dict(zip(paths, references, strict=True))
     score.check_counts({file_name(path): len(lines) for path, lines in texts.items()})
     if arguments.model:
         from seq2seq.cli.translation_options import load_translator
@@ -136,7 +104,7 @@ def _as_text(scores: list[score.Score], comparisons: "list[Comparison]") -> str:
     for system, against in groupby(comparisons, lambda comparison: comparison.system):
         rows = []
         for c in against:
-            bounds = "95%: {:.2f} to {:.2f}".format(*c.interval) if c.interval else ""
+            bounds = "95%: {:.2f} to {:.2f}".format(*c.interval)
             p_value = f"p = {c.p_value:.4f}"
             rows.append((c.metric, f"{c.value:6.2f}", f"{c.difference:+6.2f}", p_value, bounds))
             signatures[c.metric] = c.signature

@@ -43,13 +43,8 @@ def paper_bleu(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     language: str = "de",
-    *,
-    test_set: str | None = None,
 ) -> Score:
-    """Compute the BLEU of raw lines to compare with the paper's tables (section 6); cased.
-
-    The signature names the test set.
-    """
+    """Compute the BLEU of raw lines to compare with the paper's tables (section 6); cased."""
     references = known_references(hypotheses, references)
 
     def prepared(lines: Sequence[str]) -> list[str]:
@@ -59,9 +54,8 @@ def paper_bleu(
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     result = metric.corpus_score(prepared(hypotheses), list(map(prepared, references)))
     # Every choice that changes the score.
-    named = f"test:{test_set}|" if test_set else ""
     signature = (
-        f"nrefs:{count_references(references)}|{named}case:mixed|punct:ascii"
+        f"nrefs:{count_references(references)}|case:mixed|punct:ascii"
         f"|tok:moses-{sacremoses.__version__}|lang:{language}"
         f"|hyphens:{'split' if language == 'de' else 'kept'}|smooth:none"
     )

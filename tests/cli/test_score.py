@@ -106,13 +106,12 @@ def test_the_paper_s_bleu_has_its_own_line_reason_and_language(seq2seq: Callable
 
 def test_systems_are_compared(seq2seq: Callable, seq2seq_json: Callable) -> None:
     words = ["-i", "out.de", "-r", "test.de", "--compare", "other.de", "test.de.gz"]
-    words += ["--resampling", "randomization", "--samples", "20", "--seed", "3"]
     comparisons = seq2seq_json("score", *words)["comparisons"]
     named = [(c["system"], c["baseline"], c["metric"]) for c in comparisons]
     systems = ["other.de", "test.de.gz"]
     assert named == [(s, "out.de", m) for s in systems for m in ("BLEU", "chrF2", "chrF2++", "TER")]
     assert comparisons[0]["difference"] < 0 < comparisons[4]["difference"]
-    assert "|ar:20|seed:3|" in comparisons[0]["signature"]
+    assert "|bs:1000|seed:12345|" in comparisons[0]["signature"]
 
     printed = seq2seq("score", *words).out
     assert "\nother.de against out.de (3 lines differ)\nBLEU " in printed
@@ -140,7 +139,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOption
 
 
 def test_a_model_is_scored(loaded: list[Any], seq2seq_json: Callable) -> None:
-    words = ("--beam", "2", "--precision", "bf16", "--compare", "other.de", "--samples", "5")
+    words = ("--beam", "2", "--precision", "bf16", "--compare", "other.de")
     results = seq2seq_json("score", *MODEL, *words)
     assert values(results) == expected([REFERENCES])
     assert results["comparisons"][0]["baseline"] == "runs/mine"
@@ -166,30 +165,10 @@ def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
     assert "test.en has 2 lines, test.de has 3" in result.err
 
 
-@pytest.mark.parametrize(
-    "words", ["--tokenize 13b", "--paper --language german", "--compare x --samples 0"]
-)
+@pytest.mark.parametrize("words", ["--tokenize 13b", "--paper --language german"])
 def test_a_model_isn_t_run_when_an_option_is_refused(
     words: str, loaded: list[Any], seq2seq: Callable
 ) -> None:
     result = seq2seq("score", *MODEL, *words.split())
     assert (result.code, loaded) == (2, [])
     assert re.search(rf"\b{words.rpartition(' ')[2]}\b", result.err)
-
-
-def test_a_named_test_set_brings_source_references_and_language(
-    files: Path, loaded: list[Any], seq2seq_json: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def local(name: str, pair: str) -> tuple[Path, list[Path]]:
-        assert (name, pair) == ("wmt14", "en-fr")
-        return files / "test.en", [files / "test.de"]
-
-    monkeypatch.setattr("seq2seq.score.named_test_set", local)
-    wanted = expected([REFERENCES])
-    for words in (["-i", "out.de"], ["--model", "runs/mine"]):
-        results = seq2seq_json("score", *words, "-t", "wmt14", "-l", "en-fr", "--paper")
-        paper = results["scores"].pop()
-        assert values(results) == wanted
-        assert "|test:wmt14|lang:en-fr|" in results["scores"][0]["signature"]
-        assert "|test:wmt14|case:mixed|" in paper["signature"]
-        assert "|lang:fr|" in paper["signature"]

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from sacrebleu import BLEU, CHRF, TER
 
-from seq2seq import score as scores
 from seq2seq.errors import UserError
 from seq2seq.paper.table2 import paper_bleu
 from seq2seq.score import (
     ScoreConfig,
     bleu,
     exact_match,
-    named_test_set,
     score_all,
     too_long_for_ter,
     unsuited_tokenizer,
@@ -126,14 +124,12 @@ def test_exact_match_counts_lines_that_equal_any_reference() -> None:
     assert lowercase.value == 75.0
     assert lowercase.signature == "nrefs:2|case:lc"
     assert lowercase.detail == "3 of 4 lines"
-    named = exact_match(["a"], [["a"]], ScoreConfig(test_set="wmt14", language_pair="en-de"))
-    assert named.signature == "nrefs:1|test:wmt14|lang:en-de|case:mixed"
 
 
 def test_a_tokenizer_s_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
-    config = ScoreConfig(test_set="wmt20", language_pair="en-ja")
-    with pytest.raises(UserError, match=r"tokenizer ja: .*pip install sacrebleu\[ja\]"):
+    config = ScoreConfig(tokenize="ja-mecab")
+    with pytest.raises(UserError, match=r"tokenizer ja-mecab: .*pip install sacrebleu\[ja\]"):
         bleu(HYPOTHESES, [REFERENCES], config)
 
 
@@ -145,22 +141,6 @@ def test_texts_that_are_not_parallel_are_refused(metric: Callable) -> None:
         metric([], [[]])
     with pytest.raises(UserError, match="no references"):
         metric(["a"], [])
-
-
-@pytest.mark.parametrize(
-    ("failure", "reason"),
-    [(SystemExit(1), "1"), (Exception("moved\nx"), "moved"), (OSError(), "OSError")],
-)
-def test_a_test_set_that_can_t_be_downloaded_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, failure: BaseException, reason: str
-) -> None:
-    def fail(*_: object) -> str:
-        raise failure
-
-    monkeypatch.setattr(scores, "get_reference_files", fail)
-    downloaded = rf"-t wmt14: the test set could not be downloaded.*\b{reason}\b"
-    with pytest.raises(UserError, match=downloaded):
-        named_test_set("wmt14", "en-de")
 
 
 @pytest.mark.parametrize("line", ["ab cde " * 14_285, "word " * 251], ids=["100,000", "251"])
