@@ -3,8 +3,8 @@
 import difflib
 import re
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -13,7 +13,6 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
@@ -103,39 +102,10 @@ def check_flags(words: Sequence[str]) -> None:
     parser = get_args_parser()
 
     def refuse(message: str) -> NoReturn:
-        flags = [*parser._option_string_actions, "--debug"]
-        hint = _nearest(message.split()[-1], flags) if "unrecognized" in message else ""
-        raise UsageError(f"{message}{hint}; seq2seq train --help shows the flags")
+        raise UsageError(f"{message}; seq2seq train --help shows the flags")
 
     parser.error = refuse  # type: ignore[method-assign]
     parser.parse_args(words)
-
-
-@contextmanager
-def raise_failures() -> Iterator[None]:
-    """Raise the first error of a sweep's runs in the end, if a sweeper goes on after it, too.
-
-    Hydra's own `return_value` prints several lines before it raises.
-    """
-    failures: list[Exception] = []
-
-    def read(returned: JobReturn) -> Any:
-        if returned.status is JobStatus.FAILED:
-            failures.append(returned._return_value)
-            raise returned._return_value
-        return returned._return_value
-
-    hydras = vars(JobReturn)["return_value"]
-    JobReturn.return_value = hydras.getter(read)  # type: ignore[method-assign]
-    try:
-        yield
-    except Exception:
-        if not failures:
-            raise
-    finally:
-        JobReturn.return_value = hydras  # type: ignore[method-assign]
-    if failures:
-        raise failures[0]
 
 
 def to_config(composed: DictConfig) -> Config:

@@ -1,12 +1,10 @@
 """`seq2seq`: runs the command, and turns errors into one line and an exit code."""
 
 import argparse
-import difflib
 import importlib
 import io
 import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -104,16 +102,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage and exiting."""
-        options: list[str] = []
-        for action in self._actions:
-            options += action.option_strings
-        match = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
-        if match:
-            options, message = ["train", *COMMANDS], f"no such command: {match[1]}"
-        word = message.rpartition(":")[2].replace(",", " ").split()
-        near = difflib.get_close_matches(word[0], options, 1, 0.7) if word else []
-        hint = f"; did you mean {near[0]}?" if near and near[0] not in word[0].split("/") else ""
-        raise UsageError(f"{message}{hint}; {self.prog} --help shows how")
+        raise UsageError(f"{message}; {self.prog} --help shows how")
 
 
 def _run(words: list[str]) -> int:
