@@ -309,7 +309,7 @@ def _rescore(parser: ArgumentParser) -> None:
 
 
 def _runs(parser: ArgumentParser) -> None:
-    add_options(parser, {"--format text|markdown|latex|csv|json": "default text"})
+    add_options(parser, {"--format text|markdown|latex|json": "default text"})
     parser.set_defaults(format="text")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of runs")
 

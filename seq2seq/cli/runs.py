@@ -1,9 +1,6 @@
 """`seq2seq runs`: an overview of several runs."""
 
 import argparse
-import csv
-import sys
-from itertools import chain
 from pathlib import Path
 
 from tabulate import tabulate
@@ -24,11 +21,6 @@ def run(arguments: argparse.Namespace) -> int:
     rows = overview(folders)
     if arguments.format == "json":
         print_json(rows)
-    elif arguments.format == "csv":
-        columns = dict.fromkeys(chain.from_iterable(rows))
-        table = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
     else:
         print(tabulate(rows, headers="keys", tablefmt=_FORMATS[arguments.format]))
     return 0
