@@ -13,7 +13,6 @@ from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.model_folder import TrainedModel, translate_command
 from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
-from seq2seq.run.records import bleu_by_set
 from seq2seq.score import Score
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
@@ -62,7 +61,7 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
         ended=report.ended,
         config=report.config,
         data=report.data,
-        scores=list(_scores(report)) if was_translated else list(_scores_of_training(report)),
+        scores=list(_scores(report)) if was_translated else (),
         output_warnings=warnings if was_translated else None,
     )
 
@@ -73,15 +72,6 @@ def _scores(report: RunReport) -> Iterator[tuple[str, Score]]:
         for score in result.scores:
             if score.name in _ON_THE_HUB:
                 yield result.name, score
-
-
-def _scores_of_training(report: RunReport) -> Iterator[tuple[str, Score]]:
-    """Yield the BLEU of the best validation; no more is known of the run's other model."""
-    bleus = bleu_by_set(report.best)
-    for name, score in _scores(report):
-        # A set that was added when the run was resumed may be newer than the best model.
-        if score.name == "BLEU" and name in bleus:
-            yield name, Score("BLEU", bleus[name], score.signature)
 
 
 def card_of_model(trained: TrainedModel, name: str, origin: str, **known: Any) -> bytes:

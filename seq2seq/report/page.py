@@ -30,7 +30,6 @@ _DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 _MAX_POINTS = 300  # of a curve
 MAX_TEXT = 1000
 """Characters of a text that are shown."""
-_MAX_ROWS = 100
 _JOINERS = "\t\u200c\u200d"  # in many scripts a part of words
 _LOSS = "Loss without label smoothing, nats per target token"
 _CHARTS = {
@@ -68,7 +67,6 @@ def draw_page(report: RunReport) -> str:
         report=report,
         bleus=bleu_by_set,
         charts=_charts(report),
-        validations=_validations(report),
         # Shown whole, to be copied.
         command=Markup.escape(escape_text(report.command, len(report.command))),
         WARNINGS=WARNINGS,
@@ -105,17 +103,6 @@ def _charts(report: RunReport) -> list[Chart]:
         if curves:
             charts.append(Chart(title, Markup(curves_svg(curves)), last))
     return charts
-
-
-def _validations(report: RunReport) -> tuple[list[str], list[tuple[int, list[float | None]]]]:
-    """Return the names of the metrics, and the last validations: steps and values."""
-    columns = {"loss": "valid/loss", "perplexity": "valid/perplexity", "BLEU": "valid/bleu"}
-    for name in report.curves:
-        if name.endswith("/bleu") and name != "valid/bleu":
-            columns[f"BLEU, {set_name(name)}"] = name
-    values = [dict(report.curves.get(name, [])) for name in columns.values()]
-    steps = list(values[2])[-_MAX_ROWS:]
-    return list(columns), [(int(step), [column.get(step) for column in values]) for step in steps]
 
 
 def curves_svg(curves: Mapping[str, Points]) -> str:

@@ -22,7 +22,6 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
 from seq2seq.paper.details import compare
-from seq2seq.report.card import facts_of_run
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import train_command
 from seq2seq.report.run_report import as_trained, make_report
@@ -82,11 +81,7 @@ def test_the_page_and_json_agree_with_metrics_and_score(run: Path, seq2seq_json:
     # Not the smoothed loss, which is higher.
     step, perplexity = report["curves"]["train/perplexity"][-1]
     assert f'title="training, with dropout: {math.log(perplexity):.4g} at step {step}"' in content
-    rows = table_rows(content)
-    for step, value in report["curves"]["valid/bleu"]:
-        (row,) = [row for row in rows if row[0] == str(step) and len(row) == 4]
-        assert row[3] == f"{value:.4f}"
-    (shown,) = [row for row in rows if row[:3] == ["valid", "11", "BLEU"]]
+    (shown,) = [row for row in table_rows(content) if row[:3] == ["valid", "11", "BLEU"]]
     (stated,) = [score for score in scores if score["name"] == "BLEU"]
     assert shown[3] == f"{stated['value']:.2f}"
     assert stated["signature"] in content
@@ -166,10 +161,6 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     assert "BLEU 28.00 (valid), 20.00 (more), 24.00 (mean) at step 4." in draw_page(report)
     assert [one.name for one in report.sets] == ["valid", "more"]
     assert report.sets[0].scores == report.sets[1].scores
-    # The set came when the training was resumed, and no model has been better since.
-    report = replace(report, model="averaged", best={"step": 2, "valid/bleu": 30.0})
-    (score,) = facts_of_run(report, averaged=0).scores
-    assert score == ("valid", replace(report.sets[0].scores[0], value=30.0, detail=score[1].detail))
 
 
 def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:
