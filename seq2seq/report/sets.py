@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from typing import TypeAlias
 
 from seq2seq.data.corpus import training_splits
@@ -23,8 +23,7 @@ MAX_TRAINING_PAIRS = 1_000_000
 MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
 _NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
-_MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
-_WORD = re.compile(rf"[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+")
+_WORD = re.compile(rf"\s*(?:[{_NO_SPACES}]|[^\W{_NO_SPACES}]+|\S)|\s+")
 
 
 @dataclass(frozen=True)
@@ -191,16 +190,14 @@ def differing_parts(text: str, other: str) -> list[tuple[str, bool]]:
     """Divide a text into parts, each with whether it is missing in the other text.
 
     Words and punctuation marks are compared, and characters of scripts that put no spaces between
-    words.
+    words; a part begins with the white space before its first word.
     """
-    words = list(_WORD.finditer(text))
-    text_words, other_words = [word[0] for word in words], _WORD.findall(other)
-    missing = set[int]()  # the places of characters
-    for kind, first, end, *_ in SequenceMatcher(
-        None, text_words, other_words, autojunk=False
-    ).get_opcodes():
-        if kind in ("delete", "replace"):
-            for word in words[first:end]:
-                missing.update(range(*word.span()))
-    runs = groupby(range(len(text)), missing.__contains__)
-    return [("".join(map(text.__getitem__, places)), differs) for differs, places in runs]
+    words, other_words = _WORD.findall(text), _WORD.findall(other)
+    matcher = SequenceMatcher(
+        None, list(map(str.strip, words)), list(map(str.strip, other_words)), autojunk=False
+    )
+    parts = []
+    for kind, first, end, *_ in matcher.get_opcodes():
+        if kind != "insert":
+            parts.append(("".join(words[first:end]), kind != "equal"))
+    return parts

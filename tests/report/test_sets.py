@@ -12,8 +12,8 @@ from seq2seq.report.sets import differing_parts, find_warnings
 @pytest.mark.parametrize(
     ("text", "other", "marked"),
     [
-        ("the  red house", "that is the house", ["red"]),
-        ("the red big house ", " the house", ["red", "big"]),
+        ("the  red house", "that is the house", ["  red"]),
+        ("the red big house", " the house", [" red big"]),
         ("私は学生です。", "私は先生です。", ["学"]),
         ("in the town.", "in the (town)", ["."]),
         ("", "a", []),
