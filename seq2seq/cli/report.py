@@ -27,11 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not files.metrics.is_file():
         raise UserError(f"{folder}: no {files.metrics.name}; give the run_dir of a run")
     retain_freed_memory()
-    names = [Path(source).name for source, _ in arguments.test]
     tests = []
-    for name, (source, reference) in zip(names, arguments.test, strict=True):
-        label = name if names.count(name) == 1 else source
-        tests.append(TextSet(label, *read_parallel(source, reference), arguments.to))
+    for source, reference in arguments.test:
+        tests.append(TextSet(source, *read_parallel(source, reference), arguments.to))
     make = partial(make_report, folder, tests, device=arguments.device)
     if arguments.json:
         print_json(asdict(make()))

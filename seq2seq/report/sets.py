@@ -31,7 +31,7 @@ class TextSet:
     """Parallel text to translate and score."""
 
     name: str
-    """`valid`, or the name of the source file."""
+    """`valid`, or the path of the source file."""
     sources: list[str]
     references: list[str]
     language: str | None = None
