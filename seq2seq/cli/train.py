@@ -14,12 +14,14 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import (
     check_flags,
+    choices,
     explain,
     quote_text,
     register,
@@ -157,7 +159,12 @@ def _folder_names(overrides: list[str]) -> str:
     """Return the override by which the folders of a --multirun are named after what differs."""
     swept: dict[str, bool] = {}
     for override in OverridesParser.create().parse_overrides(overrides):
-        swept[override.key_or_group] = override.is_sweep_override()
+        key, value = override.key_or_group, override.value()
+        if isinstance(value, Glob) and not value.filter(choices(key)):
+            raise UsageError(
+                f"{override.input_line}: no combination to run: nothing has such a name"
+            )
+        swept[key] = override.is_sweep_override()
     swept["run_dir"] = False
     fixed = [key for key, is_swept in swept.items() if not is_swept]
     return f"hydra.job.config.override_dirname.exclude_keys={fixed}"

@@ -80,6 +80,7 @@ CALLS = [
     ("train training.select_by=ter", 2, "must be bleu, chrf or loss"),
     ("train run_dir=${{nothing}}", 2, "'nothing' not found"),
     ("train --config-dir {nowhere}", 2, "not found"),
+    ("train --multirun +experiment/table3=glob(zzz*)", 2, "no combination to run"),
     ("train device=quantum", 1, "device 'quantum'"),
     ("train model.num_layers=1001", 2, "model.num_layers=1001: must be at least 1 and"),
     ("train data.tokenizer.vocab_size=100000000000", 2, "must be at least 5 and at most 1,000,000"),
