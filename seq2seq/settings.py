@@ -27,7 +27,7 @@ class Kind(Enum):
 def setting(default: Any, kind: Kind, **more: bool) -> Any:
     """A field of a configuration, with its default and its class."""
     metadata = {"kind": kind, **more}
-    if isinstance(default, list | dict):
+    if isinstance(default, dict):
         return field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 

@@ -75,8 +75,6 @@ class TrainingConfig:
     average_checkpoints: int = free(5)
     """Number of newest checkpoints whose mean is the final model, unless the best checkpoint
     validates better; 1 means no mean."""
-    average_alternatives: list[int] = free([])
-    """Other numbers of newest checkpoints; the mean that validates best is taken."""
     validate_mean: bool = changeable(False)
     """Validate, and keep as the best model, a running mean of the weights: see `RunningMean`."""
     log_steps: int = free(50)
@@ -134,13 +132,11 @@ class TrainingConfig:
             )
         if self.select_by not in ("bleu", "chrf", "loss"):
             raise UsageError(f"training.select_by={self.select_by}: must be bleu, chrf or loss")
-        for number in (self.average_checkpoints, *self.average_alternatives):
-            if not 0 < number <= self.keep_checkpoints:
-                raise UsageError(
-                    f"a mean of {number} checkpoints: training.average_checkpoints and"
-                    " training.average_alternatives must be from 1 to"
-                    f" training.keep_checkpoints={self.keep_checkpoints}"
-                )
+        if self.average_checkpoints > self.keep_checkpoints:
+            raise UsageError(
+                f"training.average_checkpoints={self.average_checkpoints}: must be at most"
+                f" training.keep_checkpoints={self.keep_checkpoints}"
+            )
 
 
 # The learning rate and Adam (5.3).

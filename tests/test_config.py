@@ -19,6 +19,11 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_config(tmp_path) == config
 
 
+def test_a_key_of_earlier_versions_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("training: {average_alternatives: [2, 3], max_steps: 7}")
+    assert read_config(tmp_path) == Config(training=TrainingConfig(max_steps=7))
+
+
 def test_each_setting_has_a_class() -> None:
     for config in (Config(), CorpusConfig()):
         names = {name for kind in Kind for name, _ in settings_of(config, kind)}

@@ -94,7 +94,6 @@ DETAILS = (
         "the last 5 (base) or 20 (big) checkpoints, one every 10 minutes",
         (
             "training.average_checkpoints",
-            "training.average_alternatives",
             "training.checkpoint_minutes",
             "training.checkpoint_steps",
             "training.validate_mean",

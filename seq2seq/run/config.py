@@ -93,6 +93,8 @@ def read_config(run: Path) -> Config:
         _check_syntax(text)
         saved = OmegaConf.create(text)
         _check_values(OmegaConf.to_container(saved))
+        if OmegaConf.is_dict(training := OmegaConf.select(saved, "training")):
+            training.pop("average_alternatives", None)  # a key of earlier versions
         merged = OmegaConf.merge(OmegaConf.structured(Config), saved)
         _check_values(OmegaConf.to_container(merged))
         config = OmegaConf.to_object(merged)

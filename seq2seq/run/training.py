@@ -4,11 +4,11 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -43,7 +43,7 @@ from seq2seq.sizes import Positions
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
 from seq2seq.translate import PlainTranslator
-from seq2seq.update import DivergenceError, Forms, TrainingConfig, Updater, start_moments
+from seq2seq.update import DivergenceError, Forms, Updater, start_moments
 
 logger = logging.getLogger("seq2seq")
 
@@ -260,19 +260,23 @@ class TrainingRun:
         if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
             logger.warning(short)
         folders = [] if self.cut_off else checkpoints(self.folder)
-        mean, means = best_mean(folders, training, self._validate_alone)
+        folders = [folder for folder in folders if _is_whole(folder)]
+        folders = folders[-training.average_checkpoints :]
         finished = {"step": progress.step, "ended": progress.ended}
-        finished |= {"machine": resources.processor_name(), "means": means}
-        if mean is not None:
+        finished["machine"] = resources.processor_name()
+        if len(folders) > 1:
             self._remove_averaged()
+            trained = model_folder.average(folders)
+            metrics = self._validate_alone(trained.model)
+            finished["means"] = {len(folders): metrics[f"{training.selecting_set}/bleu"]}
+            said = f"mean of the last {len(folders)} checkpoints: {describe_validation(metrics)}"
             # While a model still learns fast, its mean with earlier ones is worse.
-            rank, number, trained = mean
-            if progress.is_better(rank):
+            if progress.is_better(training.rank(metrics)):
                 model_folder.save_model(averaged, trained)
-                finished["averaged"] = number
-                logger.info(f"kept the mean of {number} as {averaged}")
+                finished["averaged"] = len(folders)
+                logger.info(f"{said}; kept as {averaged}")
             else:
-                logger.info("no mean is better than the best checkpoint: none is kept")
+                logger.info(f"{said}, not better than the best checkpoint: not kept")
         write_file(self.files.finished, json.dumps(finished).encode())
         self.report()
 
@@ -518,41 +522,8 @@ def _initial_folder(config: Config) -> Path:
     return find_model(Path(config.init_from).expanduser())
 
 
-Rank: TypeAlias = tuple[float, float]
-
-
-# The end of a run: the mean of its last checkpoints (6.1).
-
-
-def best_mean(
-    folders: Sequence[Path],
-    training: TrainingConfig,
-    validate: Callable[[Transformer], Mapping[str, float]],
-) -> tuple[tuple[Rank, int, TrainedModel] | None, dict[int, float]]:
-    """Average as many of the last checkpoints, oldest first, as validate best.
-
-    Corrupt checkpoints are skipped, with a warning. Of equal means, the first that `training` names
-    is chosen; None if it names single checkpoints only. It comes with its rank and its number of
-    checkpoints. Also returns the BLEU of each mean on the selecting set, by that number.
-    """
-    folders = [folder for folder in folders if _is_whole(folder)]
-    best: tuple[Rank, int, TrainedModel] | None = None
-    scores: dict[int, float] = {}
-    numbers = (training.average_checkpoints, *training.average_alternatives)
-    for number in dict.fromkeys(min(number, len(folders)) for number in numbers):
-        if number < 2:
-            continue
-        trained = model_folder.average(folders[-number:])
-        metrics = validate(trained.model)
-        logger.info(f"mean of the last {number} checkpoints: {describe_validation(metrics)}")
-        rank = training.rank(metrics)
-        scores[number] = metrics[f"{training.selecting_set}/bleu"]
-        if best is None or rank > best[0]:
-            best = rank, number, trained
-    return best, scores
-
-
 def _is_whole(folder: Path) -> bool:
+    """Check the weights of a checkpoint that is to be averaged; warn of a corrupt one."""
     try:
         model_folder.check_weights(folder, model_folder.read_description(folder).model)
     except UserError as error:

@@ -104,7 +104,6 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
     config.data.corpora["back"] = CorpusConfig(pairs="a b's, {c}=1.tsv", weight=0.5, tag="<bt>")
     config.training.max_steps = None
     config.training.patience = 3
-    config.training.average_alternatives = [2, 3]
     config.compile = True
     config.resume = "auto"
     name, command, *overrides = shlex.split(train_command(config))

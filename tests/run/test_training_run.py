@@ -160,16 +160,6 @@ def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
     assert_mean_of(by_hand, folders[-3:])
 
 
-def test_of_several_means_the_one_that_validates_best_is_kept(
-    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Four validations, then the means of the last 2, 3 and 4; there are no 5.
-    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, 3.1, 3.3, 3.2)
-    train(toy, tmp_path, average_alternatives=[3, 1, 4, 5])
-    assert_mean_of(tmp_path / "averaged", checkpoints(tmp_path)[-3:])
-    assert json.loads((tmp_path / "finished.json").read_text())["averaged"] == 3
-
-
 def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
