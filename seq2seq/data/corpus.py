@@ -202,12 +202,9 @@ _HUB_SECONDS = 10
 class Split:
     """One split of a corpus: its pairs, its files, and what stands before each source."""
 
-    def __init__(
-        self, config: DataConfig, name: str, known: "KnownSums" = None, valid: "Split | None" = None
-    ) -> None:
+    def __init__(self, config: DataConfig, name: str, valid: "Split | None" = None) -> None:
         self.name = name
         """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
-        self._known = known or {}
         self._config = text = config.split_config(name)
         self.is_dataset = text.split is not None
         self._dataset = _DatasetSplit(config, str(text.split))
@@ -217,7 +214,7 @@ class Split:
         self.tag = text.tag if isinstance(text, CorpusConfig) else None
         self.weight = text.weight if isinstance(text, CorpusConfig) else 1.0
         number = config.valid_from_train
-        self._cut = (number, Split(config, "train", known)) if number and name == "valid" else None
+        self._cut = (number, Split(config, "train")) if number and name == "valid" else None
         self._valid = valid if number else None
         self.held_out = 0
         """Pairs of this training split that are not trained on, as it was read last."""
@@ -290,11 +287,8 @@ class Split:
 
     @cached_property
     def sums(self) -> dict[str, str]:
-        """The sha256 of each file, by its key, known already or computed once."""
-        sums = {}
-        for key, file in self.files().items():
-            sums[key] = self._known.get(file_state(file)) or sha256_of_file(file)
-        return sums
+        """The sha256 of each file, by its key; computed once."""
+        return {key: sha256_of_file(file) for key, file in self.files().items()}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -343,18 +337,15 @@ class Split:
             raise UserError(f"{key}: source and target are the same file {text.source}")
 
 
-def training_splits(
-    config: DataConfig, known: "KnownSums" = None, valid: Split | None = None
-) -> list[Split]:
+def training_splits(config: DataConfig, valid: Split | None = None) -> list[Split]:
     """Return the training split and the further corpora, in the order in which they are encoded."""
     valid = valid or Split(config, "valid")
-    return [Split(config, name, known, valid) for name in config.training_names()]
+    return [Split(config, name, valid) for name in config.training_names()]
 
 
 FileState: TypeAlias = tuple[str, int | str, int, int]
 """What tells one content of a file from another: path, size, times of change (in ns); or a URL and
 what its protocol says of the content."""
-KnownSums: TypeAlias = Mapping[FileState, str] | None
 
 
 def file_state(path: str | Path) -> FileState:

@@ -9,7 +9,7 @@ that does not match its report is rebuilt.
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -24,14 +24,13 @@ from seq2seq.data.corpus import (
     FileState,
     FilterConfig,
     Split,
-    file_state,
     sha256_of_file,
     training_splits,
 )
 from seq2seq.data.encoding import Encoder, Log, encode
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, remove_folder, temporary_folder
-from seq2seq.text import SentencePair, is_url
+from seq2seq.text import SentencePair
 from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer, language_piece
 
 FORMAT_VERSION = 4
@@ -131,13 +130,11 @@ class _CachedCorpus:
         self.config = config
         self.log = log
         self.tokenizer = tokenizer
-        cache = Path(cache).expanduser()
-        known_sums = _known_sums(cache)
-        self.valid = Split(config, "valid", known_sums)
-        self.train = training_splits(config, known_sums, self.valid)
+        self.valid = Split(config, "valid")
+        self.train = training_splits(config, self.valid)
         self.splits = [*self.train, self.valid]
         self.states = self._file_states()
-        self.folder = cache / self._digest()
+        self.folder = Path(cache).expanduser() / self._digest()
 
     def open_or_build(self) -> PreparedData:
         if data := self._open():
@@ -200,8 +197,8 @@ class _CachedCorpus:
             return split.target_language, split.tag
         return split.control_ids(self.tokenizer.controls)
 
-    def _file_states(self) -> list[FileState]:
-        return list(chain.from_iterable(split.file_states() for split in self.splits))
+    def _file_states(self) -> list[list[FileState]]:
+        return [split.file_states() for split in self.splits]
 
     def _open(self) -> PreparedData | None:
         """Open the prepared folder; None if it is missing or does not agree with its report."""
@@ -209,8 +206,7 @@ class _CachedCorpus:
         try:
             report = json.loads((folder / REPORT_FILE).read_bytes())
             for name, digest in report["sha256"].items():
-                unchanged = report.get("states", {}).get(name) == [*file_state(folder / name)[1:]]
-                if not unchanged and sha256_of_file(folder / name) != digest:
+                if sha256_of_file(folder / name) != digest:
                     return None
             return PreparedData(
                 folder=folder,
@@ -228,18 +224,12 @@ class _CachedCorpus:
             self.log(f"data: {self.folder} is corrupt, or of another version, and is rebuilt")
             remove_folder(self.folder)
         with new_folder(self.folder) as temporary:
-            report = self._fill(temporary) | {"sha256": {}, "states": {}, "read": []}
+            report = self._fill(temporary) | {"sha256": {}}
             # The folder is named by the text as it was before.
             if self._file_states() != self.states:
                 raise UserError("the text of the corpus was changed while it was read; start again")
             for file in sorted(temporary.iterdir()):
                 report["sha256"][file.name] = sha256_of_file(file)
-                report["states"][file.name] = file_state(file)[1:]
-            # So that the text need not be read to be known.
-            sums = chain.from_iterable(split.sums.values() for split in self.splits)
-            for digest, state in zip(sums, self.states, strict=True):
-                if not is_url(state[0]):
-                    report["read"].append((digest, *state))
             (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
 
     def _fill(self, folder: Path) -> dict[str, Any]:
@@ -283,15 +273,6 @@ class _CachedCorpus:
             lambda text: self.log(f"data: {text}"),
             [*map(language_piece, sorted(languages)), *sorted(tags)],
         )
-
-
-def _known_sums(cache: Path) -> dict[FileState, str]:
-    """Return the sums of files by their states, from the reports of all that is cached."""
-    sums: dict[FileState, str] = {}
-    for report in cache.glob(f"*/{REPORT_FILE}"):
-        with suppress(Exception):  # it is not of this program, or corrupt
-            sums |= {tuple(state): s for s, *state in json.loads(report.read_bytes())["read"]}
-    return sums
 
 
 def _training_sentences(split: Split) -> Iterator[str]:

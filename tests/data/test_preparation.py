@@ -18,7 +18,6 @@ import pytest
 
 from seq2seq.batches import EncodedCorpus
 from seq2seq.data.corpus import DataConfig, FilterConfig, Split, SplitConfig
-from seq2seq.data.corpus import sha256_of_file as sha256
 from seq2seq.data.encoding import map_in_processes
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.errors import UserError
@@ -44,11 +43,7 @@ def contents(corpus: EncodedCorpus) -> list[tuple[list[int], list[int]]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """The content of each file, without the times in the report."""
-    found = {path.name: path.read_bytes() for path in folder.iterdir()}
-    report = json.loads(found["report.json"])
-    del report["states"], report["read"]
-    return found | {"report.json": json.dumps(report).encode()}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 class Preparation(list[str]):
@@ -314,28 +309,6 @@ def test_a_process_of_joblib_starts_others() -> None:
 def map_numbers() -> list[int]:
     with patch("os.sched_getaffinity", lambda process: {0, 1}, create=True):
         return list(map_in_processes(abs, range(30)))
-
-
-def test_text_is_read_again_only_if_it_may_have_changed(
-    run: Preparation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = run.configure()
-    first = run.of(config)
-    hashed: list[str] = []
-    monkeypatch.setattr(
-        "seq2seq.data.corpus.sha256_of_file", lambda path: hashed.append(path) or sha256(path)
-    )
-    # Of the cache's own files, there is no sum to compute.
-    monkeypatch.setattr("seq2seq.data.preparation.sha256_of_file", None)
-    assert run.of(config).folder == first.folder
-    assert not hashed
-    monkeypatch.setattr("seq2seq.data.preparation.sha256_of_file", sha256)
-    source = Path(str(config.train.source))
-    before, text = source.stat(), source.read_text()
-    source.write_text(text.replace("tree", "moss"))
-    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert run.of(config).folder != first.folder
-    assert hashed == [str(source)]
 
 
 def test_text_that_can_t_be_used_is_refused(run: Preparation) -> None:
