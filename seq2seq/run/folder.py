@@ -21,7 +21,6 @@ class RunFolder:
         """What training recorded of its data."""
         self.log = path / "train.log"
         self.metrics = path / "metrics.jsonl"
-        self.learning_curve = path / "learning_curve.png"
         self.events = path / "tensorboard"
         self.checkpoints = path / "checkpoints"
         self.best = path / "best"
@@ -35,7 +34,7 @@ class RunFolder:
     @property
     def files(self) -> list[Path]:
         """The files that are a run's own, models and checkpoints not counted."""
-        return [self.config, self.data, self.log, self.metrics, self.learning_curve, self.finished]
+        return [self.config, self.data, self.log, self.metrics, self.finished]
 
     def checkpoint(self, step: int) -> Path:
         """The folder of a checkpoint."""

@@ -1,4 +1,4 @@
-"""The records of a run: progress bar, `metrics.jsonl`, TensorBoard events, learning curve, log."""
+"""The records of a run: progress bar, `metrics.jsonl`, TensorBoard events, log."""
 
 import io
 import json
@@ -6,15 +6,12 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from seq2seq.data.preparation import PreparedData
@@ -91,7 +88,7 @@ class FileRecorder(RunRecorder):
 
     def __init__(self, run: Path, log_file: "DeferredFileHandler | None" = None) -> None:
         self.folder, self.log_file = RunFolder(run), log_file
-        self.path, self.picture = self.folder.metrics, self.folder.learning_curve
+        self.path = self.folder.metrics
         self.records: list[dict[str, float]] = []
         self.failed: set[str] = set()
         self.bar = tqdm(disable=True)
@@ -166,7 +163,7 @@ class FileRecorder(RunRecorder):
             )
 
     def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
-        """Log and write a validation's metrics, and redraw the learning curve."""
+        """Log and write a validation's metrics."""
         mark = "the best so far" if is_best else f"best at step {progress.best_step}"
         self.bar.clear()
         logger.info(
@@ -175,8 +172,6 @@ class FileRecorder(RunRecorder):
             f" validated in {progress.seconds - self.updated:.0f} s"
         )
         self._write(progress.step, metrics)
-        with self._or_warn(self.picture):
-            draw_learning_curve(self.records, self.picture)
 
     def close(self) -> None:
         """Close the bar and the event file."""
@@ -220,7 +215,7 @@ class FileRecorder(RunRecorder):
     def _or_warn(self, path: str | Path) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # matplotlib and TensorBoard raise whatever a setting leads to
+        except Exception as error:  # TensorBoard raises whatever a setting leads to
             if str(path) not in self.failed:
                 self.failed.add(str(path))
                 reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
@@ -234,36 +229,6 @@ def _describe(metrics: Metrics) -> tuple[str, str]:
         f"rate {metrics['train/learning_rate']:.2e},"
         f" waiting for data {metrics['train/waiting_for_data']:.1%}",
     )
-
-
-def draw_learning_curve(records: Sequence[Mapping[str, float]], path: Path) -> None:
-    """Draw the losses, and the BLEU of each validation set, by step."""
-    from matplotlib.figure import Figure
-
-    def curve(name: str) -> NDArray[np.float64]:
-        points = [(record["step"], record[name]) for record in records if name in record]
-        return np.reshape(points, (-1, 2)).T
-
-    figure = Figure(figsize=(10, 4))
-    figure.subplots_adjust(left=0.07, right=0.98, bottom=0.13, top=0.92, wspace=0.2)
-    losses, bleu = figure.subplots(1, 2)
-    # Without label smoothing, as the validation loss is.
-    for side, label in (("train", "training, with dropout"), ("valid", "validation")):
-        steps, perplexities = curve(f"{side}/perplexity")
-        losses.plot(steps, np.log(perplexities), label=label)
-    losses.set(xlabel="step", ylabel="nats per target token", title="loss")
-    losses.legend()
-    sets = [name for name in dict.fromkeys(chain.from_iterable(records)) if name.endswith("/bleu")]
-    for name in sets:
-        bleu.plot(*curve(name), marker="o", markersize=3, label=set_name(name))
-    if len(sets) > 1:
-        bleu.legend()
-    bleu.set(xlabel="step", ylabel="BLEU", title="validation BLEU")
-    for axes in (losses, bleu):
-        axes.grid(alpha=0.3)
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=110)
-    write_file(path, picture.getvalue())
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:

@@ -17,17 +17,10 @@ from seq2seq.run.training import TrainingRun
 from tests.cli.conftest import Terminal, losses, overrides
 
 
-@pytest.fixture(autouse=True)
-def no_learning_curve(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time of a toy run; `trained` has its curve."""
-    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", lambda *_: None)
-
-
 def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
-    names = "best checkpoints config.yaml data.json finished.json learning_curve.png"
+    names = "best checkpoints config.yaml data.json finished.json"
     names += " metrics.jsonl report.html tensorboard train.log"
     assert sorted({path.name for path in trained.iterdir()} - {"averaged"}) == names.split()
-    assert (trained / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert "a step takes about" in (trained / "train.log").read_text()
     steps = [f"step_{step:08d}" for step in (150, 300, 450)]
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == steps

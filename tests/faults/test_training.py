@@ -20,7 +20,6 @@ from seq2seq.cli import guests
 from seq2seq.cli.main import main
 from seq2seq.files import check_listed_file
 from seq2seq.model_folder import MODEL_FILES, load_model
-from seq2seq.run import records
 from seq2seq.run.checkpoint import newest_good, progress_file
 from seq2seq.run.folder import checkpoints, find_model
 from tests.faults.conftest import Trial, Trials
@@ -70,7 +69,6 @@ def _child(
     folder: str | None = None,
 ) -> None:
     torch.set_num_threads(1)
-    records.draw_learning_curve = lambda *_: None  # pictures take most of the time
     guests.ReportingRecorder.report = lambda *_: None
     # A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal.
     signal.signal(signal.SIGINT, signal.default_int_handler)

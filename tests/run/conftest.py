@@ -1,15 +1,9 @@
-"""Fixtures of the tests of runs: one toy corpus, and runs without pictures."""
+"""Fixtures of the tests of runs: one toy corpus."""
 
 import pytest
 
 from seq2seq.run.config import Config
 from tests.toy import toy_config
-
-
-@pytest.fixture(autouse=True)
-def no_learning_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of the time of a toy run."""
-    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

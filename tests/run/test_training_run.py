@@ -26,7 +26,7 @@ from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.folder import checkpoints
-from seq2seq.run.records import draw_learning_curve, read_metrics
+from seq2seq.run.records import read_metrics
 from seq2seq.run.training import TrainingRun, describe
 from seq2seq.text import SentencePair
 from seq2seq.transformer import Transformer
@@ -105,10 +105,7 @@ def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
     assert record["valid/chrf"] == chrf
 
 
-def test_a_resumed_run_changes_no_copy_by_hard_links(
-    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("seq2seq.run.records.draw_learning_curve", draw_learning_curve)
+def test_a_resumed_run_changes_no_copy_by_hard_links(toy: Config, tmp_path: Path) -> None:
     run = train(toy, tmp_path / "run", max_steps=1)
     copy = Path(shutil.copytree(run, tmp_path / "copy", copy_function=os.link))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}

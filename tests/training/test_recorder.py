@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
-import matplotlib
 import pytest
-from matplotlib.figure import Figure
 
-from seq2seq.run.records import FileRecorder, draw_learning_curve
+from seq2seq.run.records import FileRecorder
 from seq2seq.trainer import Progress
 from seq2seq.update import StepMetrics, TrainingConfig
 
@@ -63,7 +61,6 @@ def test_records_of_steps_that_are_made_again_are_dropped(
     recorder.close()
     assert steps(path) == [1, 2, 3, 4]
     assert not warned
-    assert matplotlib.image.imread(tmp_path / "learning_curve.png").ndim == 3
 
 
 @pytest.mark.parametrize(
@@ -80,35 +77,18 @@ def test_lines_that_are_not_records_are_skipped_with_a_warning(
     assert warned == [f"{path}: 1 lines are not records and are skipped"]
 
 
-def test_what_can_t_be_drawn_or_written_is_warned_about_once(
+def test_what_can_t_be_written_is_warned_about_once(
     tmp_path: Path, warned: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = recording(tmp_path, Progress())
     full = Mock(side_effect=OSError("No space left on device"))
     monkeypatch.setattr(recorder.events, "add_scalar", full)
-    monkeypatch.setenv("PATH", "")  # no LaTeX in it
-    with matplotlib.rc_context({"text.usetex": True}):
-        for step in (1, 2):
-            recorder.record_validation(Progress(step=step), VALIDATION, is_best=True)
+    for step in (1, 2):
+        recorder.record_validation(Progress(step=step), VALIDATION, is_best=True)
     recorder.close()
-    names = [warning.partition(": not written: ")[0] for warning in warned]
-    assert names == [str(tmp_path / name) for name in ("tensorboard", "learning_curve.png")]
-    assert not any("\n" in warning for warning in warned)
+    (warning,) = warned
+    assert warning.startswith(f"{tmp_path / 'tensorboard'}: not written: No space left")
     assert steps(tmp_path / "metrics.jsonl") == [1, 2]
-
-
-def test_the_losses_of_the_picture_are_without_label_smoothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    training = {"step": 1, "train/loss": 9.0, "train/perplexity": math.exp(2.0)}
-    draw_learning_curve([training, {"step": 2, **VALIDATION}], tmp_path / "picture.png")
-    losses, bleu = drawn[0].axes
-    assert bleu.get_legend() is None
-    curves = {line.get_label(): line.get_ydata() for line in losses.lines}
-    assert curves["training, with dropout"] == pytest.approx([2.0])
-    assert curves["validation"] == pytest.approx([VALIDATION["valid/loss"]])
 
 
 def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_again(
