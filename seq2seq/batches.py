@@ -39,8 +39,6 @@ EncodedPairs: TypeAlias = tuple[TokenIds, NDArray[np.int64]]
 """The ids of source 0, target 0, source 1 and so on, and the length of each."""
 Tokens: TypeAlias = tuple[TokenIds, Lengths]
 """The ids of some sequences, one after the other, and the length of each."""
-OrderOnce: TypeAlias = Callable[[Callable[[], list[Rows]]], list[Rows]]
-"""Returns what the function returns, which one process of a machine calls for all of them."""
 
 _ENDS = ".ends"
 _DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype(np.uint16), 4: np.dtype(np.int32)}
@@ -210,8 +208,6 @@ class Batching:
     tensor2tensor did."""
     mixture: "Mixture | None" = None
     """Which pairs each epoch takes; all of them, once, if not given."""
-    order_once: OrderOnce = lambda order: order()
-    """By which one process of a machine orders an epoch for all of them."""
     _newest: tuple[int, list[Rows]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -243,7 +239,7 @@ class Batching:
         """Make the batches of an epoch, in order, each as the rows of its pairs; keep the last."""
         if self._newest is None or self._newest[0] != epoch:
             first = self.corpus.first_row(epoch)
-            self._newest = epoch, self.order_once(lambda: self._order(epoch, first))
+            self._newest = epoch, self._order(epoch, first)
         return self._newest[1]
 
     def _order(self, epoch: int, first: int) -> list[Rows]:

@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="make that many from halves of the given pairs")
     parser.add_argument("--vocab-size", type=int, default=16_000)
     parser.add_argument("--starts", type=int, default=1, help="ranks that start with the corpus")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 8], help="that share orders")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", default=[1, 2, 8], help="that order it"
+    )
     parser.add_argument("--folder", type=Path, help="keep the corpus and what is made of it here")
     arguments = parser.parse_args()
     with ExitStack() as stack:
@@ -178,7 +180,6 @@ def order(world: Processes, cache: Path) -> Timed:
     """Order an epoch in batches of 25,000 tokens."""
     (path,) = cache.glob("*/train.ids")
     batching = Batching(EncodedCorpus(path), source_tokens=25_000, target_tokens=25_000, seed=1)
-    batching.order_once = world.order_once
 
     def timed() -> int:
         batching.epoch(0)

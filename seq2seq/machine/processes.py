@@ -22,20 +22,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from seq2seq.batches import Rows
 from seq2seq.device import Signals, World
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
 
 T = TypeVar("T")
 
-# The main process may prepare data, or encode an epoch, for hours while the others wait.
+# The main process may prepare data, for hours while the others wait.
 _TIMEOUT = timedelta(days=1)
 _MAIN_REPORTS_WITHIN = timedelta(seconds=3)
 _MAIN_FAILED = "seq2seq/main_failed"
@@ -196,13 +194,6 @@ class Processes(World):
         yield Path(shared)
         store.set(f"opened by {self.local_rank}", "")
 
-    def order_once(self, order: Callable[[], list[Rows]]) -> list[Rows]:
-        """Let the first process of each machine order an epoch for all of them."""
-        if self.local_size == 1:
-            return order()
-        with self.share_file(lambda path: _save(order(), path)) as path:
-            return _load(path)
-
     def gather(self, *values: float) -> list[list[float]]:
         """Return the values of all processes, in the order of their ranks."""
         if self.size == 1:
@@ -245,20 +236,6 @@ def exit_after_main() -> NoReturn:
     """Exit later than the main process, so that torchrun lets it report the error."""
     time.sleep(_MAIN_REPORTS_WITHIN.total_seconds())
     raise SystemExit(1)
-
-
-def _save(batches: list[Rows], path: Path) -> None:
-    """Write the rows of all batches, where each batch ends among them, and how many there are."""
-    ends = np.cumsum(list(map(len, batches)))
-    saved = np.concatenate([*batches, ends, [len(ends)]], dtype=np.int32, casting="unsafe")
-    saved.tofile(path)
-
-
-def _load(path: Path) -> list[Rows]:
-    """Map what `_save` wrote into memory."""
-    saved = np.asarray(np.memmap(path, np.int32, "r"))
-    rows, ends = np.split(saved[:-1], [-saved[-1]])
-    return np.split(rows, ends[:-1])
 
 
 def _rendezvous() -> Store:

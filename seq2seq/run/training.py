@@ -366,7 +366,6 @@ def make_trainer(
     batching = config.training.batching(
         train, seed=config.seed, devices=world.size, mixture=data.mixture
     )
-    batching.order_once = world.order_once
     trainer = Trainer(
         model,
         batching,
