@@ -141,8 +141,6 @@ class TrainingRun:
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         self.recorder = guests.recorder if world.is_main else RunRecorder()
-        self.cut_off = False
-        """Whether time was over during the last validation."""
 
     def best_figure(self) -> float:
         """Return the best validation's measure of `training.select_by`."""
@@ -223,8 +221,7 @@ class TrainingRun:
 
     def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
         """Compute loss, perplexity and BLEU on the validation sets from all shares."""
-        metrics, self.cut_off = summarize(shares, self.config, self.data)
-        return metrics
+        return summarize(shares, self.config, self.data)
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
@@ -259,15 +256,14 @@ class TrainingRun:
         known_at_the_start = unfinished_dropout(training, training.max_steps)
         if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
             logger.warning(short)
-        folders = [] if self.cut_off else checkpoints(self.folder)
-        folders = [folder for folder in folders if _is_whole(folder)]
-        folders = folders[-training.average_checkpoints :]
+        folders = list(filter(_is_whole, checkpoints(self.folder)))[-training.average_checkpoints :]
         finished = {"step": progress.step, "ended": progress.ended}
         finished["machine"] = resources.processor_name()
         if len(folders) > 1:
             self._remove_averaged()
             trained = model_folder.average(folders)
-            metrics = self._validate_alone(trained.model)
+            alone = self.validate_share(trained.model.to(self.compute.device), Processes())
+            metrics = self.summarize([alone])
             finished["means"] = {len(folders): metrics[f"{training.selecting_set}/bleu"]}
             said = f"mean of the last {len(folders)} checkpoints: {describe_validation(metrics)}"
             # While a model still learns fast, its mean with earlier ones is worse.
@@ -279,9 +275,6 @@ class TrainingRun:
                 logger.info(f"{said}, not better than the best checkpoint: not kept")
         write_file(self.files.finished, json.dumps(finished).encode())
         self.report()
-
-    def _validate_alone(self, model: Transformer) -> dict[str, float]:
-        return self.summarize([self.validate_share(model.to(self.compute.device), Processes())])
 
     def write_missing_outputs(self) -> None:
         """Average and report if a signal has prevented it at the end of training."""
@@ -300,10 +293,7 @@ class TrainingRun:
 
     def report(self) -> None:
         """Write the report, and log the next command."""
-        if self.cut_off:
-            logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
-        else:
-            self.recorder.report(str(self.compute.device))
+        self.recorder.report(str(self.compute.device))
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {model_folder.translate_command(str(self.folder), languages)}")
 

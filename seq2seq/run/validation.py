@@ -1,8 +1,6 @@
 """The validation of a run: every set, translated as the configuration says."""
 
-import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -21,15 +19,7 @@ from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import Transformer
 
-logger = logging.getLogger("seq2seq")
-
 _LOSS_BATCH_TOKENS = 2048
-# Of training.max_minutes: the outputs of a model that doesn't end them take long.
-_MAX_SHARE = 0.1
-
-
-class _TimeOverError(Exception):
-    """A validation has taken its share of `training.max_minutes`."""
 
 
 @torch.inference_mode()
@@ -67,8 +57,8 @@ MakeTranslator: TypeAlias = Callable[[TrainedModel, Compute, SearchConfig], Line
 class SetShare(NamedTuple):
     """What one of n processes finds on a validation set."""
 
-    outputs: list[str] | None
-    """Of every n-th line; None if time was over."""
+    outputs: list[str]
+    """Of every n-th line."""
     loss: float
     """Of all pairs, which takes little time; NaN but in the main process."""
 
@@ -86,13 +76,9 @@ def validate_share(
 
     `show` is called after each batch of a set: how many lines are translated, and of how many.
     """
-    limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
-    end = time.monotonic() + 60 * limit
 
-    def watch(done: int, lines: int) -> None:
+    def show_all(done: int, lines: int) -> None:
         show(done * world.size, lines * world.size)
-        if time.monotonic() > end and done < lines:
-            raise _TimeOverError(f"{done:,} of {lines:,} lines")
 
     shares = []
     with oom_as_user_error():
@@ -102,14 +88,7 @@ def validate_share(
         for valid in data.valid_sets.values():
             language = valid.split.target_language
             sources = [pair.source for pair in valid.pairs[world.rank :: world.size]]
-            outputs = None
-            try:
-                outputs = translator.translate(sources, to=language, on_batch=watch)
-            except _TimeOverError as over:
-                logger.warning(
-                    f"{over} were translated in {limit:.2g} minutes, a tenth of"
-                    " training.max_minutes: this validation is cut off, and its BLEU counts as 0"
-                )
+            outputs = translator.translate(sources, to=language, on_batch=show_all)
             loss = (
                 cross_entropy(trained.model, valid.corpus, compute) if world.is_main else math.nan
             )
@@ -119,24 +98,20 @@ def validate_share(
 
 def summarize(
     shares: Sequence[list[SetShare]], config: Config, data: PreparedData
-) -> tuple[dict[str, float], bool]:
+) -> dict[str, float]:
     """Compute loss and BLEU on all validation sets from what each process has found.
 
-    Returns the metrics by the names under which they are recorded, and whether time was over before
-    all was translated, so that BLEU and chrF count as 0.
+    Returns the metrics by the names under which they are recorded.
     """
     metrics: dict[str, float] = {}
-    prefixes, cut_off = [], False
+    prefixes = []
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     for i, (name, valid) in enumerate(data.valid_sets.items()):
         # Without label smoothing, per target token; against the untouched references.
         loss = shares[0][i].loss
         references, outputs = [pair.target for pair in valid.pairs], [""] * len(valid.pairs)
-        if any(share[i].outputs is None for share in shares):
-            cut_off = True
-        else:
-            for rank, share in enumerate(shares):
-                outputs[rank :: len(shares)] = share[i].outputs or []
+        for rank, share in enumerate(shares):
+            outputs[rank :: len(shares)] = share[i].outputs
         prefix = "valid" if name == "valid" else f"valid/{name}"
         prefixes.append(prefix)
         metrics[f"{prefix}/loss"] = loss
@@ -149,4 +124,4 @@ def summarize(
             if f"valid/{key}" in metrics:
                 values = [metrics[f"{prefix}/{key}"] for prefix in prefixes]
                 metrics[f"valid/mean/{key}"] = sum(values) / len(values)
-    return metrics, cut_off
+    return metrics
