@@ -144,9 +144,6 @@ class _CachedCorpus:
             with self._only_builder():
                 if self._open() is None:  # nor has another process made it meanwhile
                     self._build()
-        except UserError:
-            if self._open() is None:  # nor has another machine, which sees no lock
-                raise
         except OSError as error:
             raise UserError(
                 f"{self.folder}: can't be written: {error.strerror or error};"

@@ -244,23 +244,6 @@ def test_who_finds_another_one_preparing_waits_for_it(tmp_path: Path, fails: boo
     assert list(first.cache.iterdir()) == found
 
 
-def test_who_sees_no_lock_takes_the_folder_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("filelock.FileLock.acquire", lambda self, **_: None)
-    first, second = Preparation(tmp_path), Preparation(tmp_path)
-    config = first.configure()
-
-    def note(line: str) -> None:
-        list.append(first, line)
-        if "preparing" in line:
-            second.of(config)
-
-    first.append = note  # type: ignore[method-assign]
-    assert files(first.of(config).folder) == files(second.of(config).folder)
-    assert "preparing" in second
-
-
 @pytest.mark.usefixtures("two_cores")
 def test_processes_prepare_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = [*TRAIN, ("a", "b " * 300)] * 2
