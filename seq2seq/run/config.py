@@ -18,7 +18,7 @@ from seq2seq.run.folder import RunFolder
 from seq2seq.search import SearchConfig
 from seq2seq.settings import fixed, free, place
 from seq2seq.sizes import NormPosition, TransformerConfig
-from seq2seq.update import TrainingConfig, dropout_share, learning_rate
+from seq2seq.update import TrainingConfig, learning_rate
 
 
 @dataclass(kw_only=True)
@@ -184,17 +184,6 @@ def excessive_epochs(
     return (
         f"{training.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
         " training.patience ends them in time, as in schedule=small_data"
-    )
-
-
-def unfinished_dropout(training: TrainingConfig, steps: int | None) -> str:
-    """Explain that a run of `steps` updates ends before dropout reaches its rate, or return ""."""
-    rise = training.dropout_warmup_steps
-    if rise is None or steps is None or steps >= rise:
-        return ""
-    return (
-        f"dropout reaches {dropout_share(steps, rise):.2g} of its rate in the {steps:,} updates of"
-        f" this run: it rises over training.dropout_warmup_steps={rise}"
     )
 
 

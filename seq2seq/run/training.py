@@ -32,7 +32,6 @@ from seq2seq.run.config import (
     excessive_epochs,
     read_config,
     risky_start,
-    unfinished_dropout,
 )
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import RunRecorder, describe_validation
@@ -130,7 +129,7 @@ class TrainingRun:
         self.folder = folder
         self.files = RunFolder(folder)
         self.world = world
-        device = world.own_device(resources.choose_device(config.device, processes=world.size))
+        device = world.own_device(resources.choose_device(config.device))
         dtype = world.on_main(lambda: resources.choose_precision(config.precision, device))
         self.compute = Compute(device, dtype)
         self.initial = None if config.init_from is None else load_initial_model(config, folder)
@@ -253,9 +252,6 @@ class TrainingRun:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress, averaged = self.trainer.progress, self.files.averaged
         training = self.config.training
-        known_at_the_start = unfinished_dropout(training, training.max_steps)
-        if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
-            logger.warning(short)
         folders = list(filter(_is_whole, checkpoints(self.folder)))[-training.average_checkpoints :]
         finished = {"step": progress.step, "ended": progress.ended}
         finished["machine"] = resources.processor_name()
@@ -440,10 +436,8 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
         f" device {trainer.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
-    older, risk = resources.too_old(trainer.compute.device), risky_start(config.model, training)
-    for warning in (older, risk, unfinished_dropout(training, training.max_steps)):
-        if warning:
-            logger.warning(warning)
+    if risk := risky_start(config.model, training):
+        logger.warning(risk)
     for valid in data.valid_sets.values():
         name = suited_tokenizer([pair.target for pair in valid.pairs])
         if config.bleu_tokenizer is None and name:

@@ -66,22 +66,6 @@ def log(run: Path) -> str:
     return (run / "train.log").read_text()
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [({"max_steps": 2}, 1), ({"max_steps": 60, "patience": 1}, 1), ({"max_steps": 3}, 0)],
-)
-def test_a_run_that_ends_while_dropout_rises_says_so_once(
-    toy: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    limits: dict[str, int],
-    said: int,
-) -> None:
-    scripted_bleu(monkeypatch, *[5.0] * 4)
-    train(toy, tmp_path, dropout_warmup_steps=3, **limits)
-    assert log(tmp_path).count("dropout reaches 0.67 of its rate in the 2 updates") == said
-
-
 def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
     train(toy, tmp_path, select_by="chrf", max_steps=1)
     record = list(read_metrics(tmp_path / "metrics.jsonl"))[-1]
