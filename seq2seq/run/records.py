@@ -89,8 +89,7 @@ class FileRecorder(RunRecorder):
     def __init__(self, run: Path, log_file: "DeferredFileHandler | None" = None) -> None:
         self.folder, self.log_file = RunFolder(run), log_file
         self.path = self.folder.metrics
-        self.records: list[dict[str, float]] = []
-        self.failed: set[str] = set()
+        self.failed: set[Path] = set()
         self.bar = tqdm(disable=True)
         self.logged = time.monotonic()
 
@@ -102,11 +101,12 @@ class FileRecorder(RunRecorder):
     def open(self, progress: Progress, config: TrainingConfig) -> None:
         """Read the records of the steps before, and show the bar."""
         if self.path.exists():
-            earlier = list(read_metrics(self.path))
-            if corrupt := len(self.path.read_bytes().splitlines()) - len(earlier):
+            records = list(read_metrics(self.path))
+            if corrupt := len(self.path.read_bytes().splitlines()) - len(records):
                 logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
-            self.records = [record for record in earlier if record["step"] <= progress.step]
-        self._write_records()
+            earlier = (record for record in records if record["step"] <= progress.step)
+            content = "".join(json.dumps(record) + "\n" for record in earlier)
+            write_file(self.path, content.encode())
         with warnings.catch_warnings():
             # TensorBoard imports what it doesn't need, some of it deprecated.
             warnings.simplefilter("ignore")
@@ -193,31 +193,20 @@ class FileRecorder(RunRecorder):
         return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
 
     def _write(self, step: int, metrics: Metrics) -> None:
-        record = {"step": step, **metrics}
-        self.records.append(record)
-        with self._or_warn(self.path):
-            if str(self.path) in self.failed:  # a record may be missing, or be there in part
-                self._write_records()
-                self.failed.discard(str(self.path))
-            else:
-                with self.path.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
+        with self._or_warn(self.path), self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
         with self._or_warn(self.folder.events):
             for name, value in metrics.items():
                 self.events.add_scalar(name, value, step)
             self.events.flush()
 
-    def _write_records(self) -> None:
-        content = "".join(json.dumps(record) + "\n" for record in self.records)
-        write_file(self.path, content.encode())
-
     @contextmanager
-    def _or_warn(self, path: str | Path) -> Iterator[None]:
+    def _or_warn(self, path: Path) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # TensorBoard raises whatever a setting leads to
-            if str(path) not in self.failed:
-                self.failed.add(str(path))
+            if path not in self.failed:
+                self.failed.add(path)
                 reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
                 logger.warning(f"{path}: not written: {reason}; training continues without it")
 
