@@ -115,8 +115,7 @@ def _expected_moments(model: Transformer) -> dict[str, Tensor]:
 def newest_good(run: Path, log: Callable[[str], None]) -> Path | None:
     """Find the newest checkpoint whose files can all be read, intact; log newer ones."""
     for parent in (run, RunFolder(run).checkpoints, *checkpoints(run)):
-        with suppress(PermissionError):  # found again below, where it is read
-            files.remove_leftovers(parent)
+        files.remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
             model = model_folder.read_description(folder).model

@@ -66,7 +66,6 @@ def _child(
     limit: int | None = None,
     memory: int | None = None,
     poisoned_call: int | None = None,
-    folder: str | None = None,
 ) -> None:
     torch.set_num_threads(1)
     guests.ReportingRecorder.report = lambda *_: None
@@ -75,8 +74,6 @@ def _child(
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    if folder is not None:
-        os.chdir(folder)
     if memory is not None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + memory
@@ -330,19 +327,6 @@ def test_a_kill_before_the_best_model_is_written_does_not_lose_it(
             start(run, *words).complete()
             found = weights(run / "best")
             assert all(torch.equal(expected[name], found[name]) for name in expected)
-
-
-@pytest.mark.slow
-def test_runs_that_start_at_once_have_folders_of_their_own(
-    toy: list[str], tmp_path: Path, trial: Trial
-) -> None:
-    with trial("runs without run_dir that start at once"):
-        words = [*toy, "training.max_steps=1"]
-        jobs = [
-            Training(words, tmp_path / f"log{number}", folder=str(tmp_path)) for number in range(3)
-        ]
-        assert [job.wait() for job in jobs] == [0, 0, 0]
-        assert len(list((tmp_path / "runs").iterdir())) == 3
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_is_started_again(

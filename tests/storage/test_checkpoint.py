@@ -1,7 +1,5 @@
 """Models and checkpoints on disk: the same to the bit, or a refusal in one line."""
 
-import errno
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -132,25 +130,6 @@ def test_old_checkpoints_are_removed_and_those_of_a_stop_that_was_resumed(run: P
     (stopped / "validated.json").unlink()
     checkpoint.remove_old(run, 2)
     assert checkpoints(run) == [newest]
-
-
-def test_a_checkpoint_whose_folder_can_t_be_listed_is_skipped(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As for a user without the permission, which the tests' user may not be."""
-    *_, before, newest = checkpoints(run)
-    listdir = os.listdir
-
-    def refuse(path: Path) -> list[str]:
-        if Path(path) == newest:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return listdir(path)
-
-    (newest / "manifest.json").rename(run / "hidden")
-    monkeypatch.setattr(os, "listdir", refuse)
-    messages: list[str] = []
-    assert checkpoint.newest_good(run, messages.append) == before
-    assert [str(newest) in message for message in messages] == [True]
 
 
 def test_checkpoints_after_the_newest_good_one_are_kept_under_another_name(run: Path) -> None:
