@@ -105,9 +105,3 @@ class ReportingRecorder(FileRecorder):
         except Exception as error:  # whatever it is, the model is trained and saved
             reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
             logger.warning(f"{path}: not written: {reason}")
-
-    def is_reported(self) -> bool:
-        """Return whether the page of a run and the cards of its models are there."""
-        models = (self.folder.best, self.folder.averaged)
-        cards = [model / CARD_FILE for model in models if model.exists()]
-        return all(path.exists() for path in (self.folder.page, *cards))

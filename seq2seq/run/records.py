@@ -71,10 +71,6 @@ class RunRecorder(Recorder):
     def report(self, device: str) -> None:
         """Called once the models of a finished run are saved."""
 
-    def is_reported(self) -> bool:
-        """Return whether a finished run needs no further report."""
-        return True
-
 
 _MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024

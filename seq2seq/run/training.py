@@ -90,7 +90,7 @@ def run_training(
         before = run.restore() if resume else None
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             if world.is_main:
-                run.write_missing_outputs()
+                run.finish_again()
             return run.best_figure()
         seconds = fit_memory(run.trainer)
         if before is not None:
@@ -270,28 +270,20 @@ class TrainingRun:
             else:
                 logger.info(f"{said}, not better than the best checkpoint: not kept")
         write_file(self.files.finished, json.dumps(finished).encode())
-        self.report()
+        self.recorder.report(str(self.compute.device))
+        languages = self._trained(self.trainer.model).target_languages
+        logger.info(f"next: {model_folder.translate_command(str(self.folder), languages)}")
 
-    def write_missing_outputs(self) -> None:
-        """Average and report if a signal has prevented it at the end of training."""
-        finished = self.files.read_finished()
-        if finished and self.recorder.is_reported():
+    def finish_again(self) -> None:
+        """Finish if a signal has prevented it at the end of training."""
+        if self.files.read_finished():
             logger.info(
                 f"nothing to do: {self.trainer.limit_reached()}; to train with other settings,"
                 " choose another run_dir"
             )
-            return
-        self.recorder.start_log()
-        if finished:
-            self.report()
         else:
+            self.recorder.start_log()
             self.finish()
-
-    def report(self) -> None:
-        """Write the report, and log the next command."""
-        self.recorder.report(str(self.compute.device))
-        languages = self._trained(self.trainer.model).target_languages
-        logger.info(f"next: {model_folder.translate_command(str(self.folder), languages)}")
 
     def _remove_averaged(self) -> None:
         """Remove the mean of an earlier end of this run, but no file of the user's."""

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.machine.processes import Processes
 from seq2seq.run.checkpoint import read_progress
 from seq2seq.run.config import Config
 from seq2seq.run.folder import checkpoints
 from seq2seq.run.records import read_metrics
-from seq2seq.run.training import TrainingRun
 from tests.toy import reversing, script_validation, train, validation
 
 
@@ -101,10 +98,3 @@ def test_a_wrong_override_is_refused(override: str, message: str) -> None:
     with pytest.raises((UsageError, UserError), match=message) as error:
         compose_config([override])
     assert "\n" not in str(error.value)
-
-
-def test_a_set_without_text_is_refused_by_its_key(several: Config, tmp_path: Path) -> None:
-    half = replace(several.data.valid_sets["news"], target=None)
-    data: DataConfig = replace(several.data, valid_sets={"news": half})
-    with pytest.raises(UserError, match=r"give data\.valid_sets\.news\.target=FILE"):
-        TrainingRun(replace(several, data=data), tmp_path, Processes())
