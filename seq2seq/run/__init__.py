@@ -4,7 +4,7 @@
 |---|---|
 | `config` | all settings of a run |
 | `validation` | loss, BLEU and chrF of the validation sets |
-| `records` | progress bar, `metrics.jsonl`, TensorBoard events, learning curve, log |
+| `records` | progress bar, `metrics.jsonl`, TensorBoard events, log |
 | `folder` | where the files and models of a run are |
 | `checkpoint` | checkpoints, who may write to a run's folder, what resuming needs |
 | `training` | one run from start to end |
