@@ -196,7 +196,8 @@ def choose_step(
         count = 0
         of_lines = align_pieces([model], pairs, controls=len(controls), steps=[step])
         for (spans, target_spans), (links, _) in zip(spans_of_lines, of_lines, strict=True):
-            count += sum(_overlap(spans[i], target_spans[j]) for i, j in links)
+            for i, j in links:
+                count += _overlap(spans[i], target_spans[j])
         return count
 
     layers = range(1, model.config.decoder_depth + 1)

@@ -7,7 +7,7 @@ the branches of messages, and values that are code rather than language.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, starmap
 
 from seq2seq.documents.document import Mark, Slot, Text, join_strings, only_strings, write_text
 from seq2seq.documents.projection import are_words
@@ -300,7 +300,7 @@ def read_by_programs(text: Text) -> list[str]:
 
 def without_new_quotes(text: Text, source: Text) -> Text:
     """Write an apostrophe before `{name}` so that it quotes no brace for ICU: `d’{name}`."""
-    if any(_is_quoted(*pair) for pair in pairwise(source)):
+    if any(starmap(_is_quoted, pairwise(source))):
         return text
     items = list(text)
     for i, (before, mark) in enumerate(pairwise(text)):

@@ -121,9 +121,6 @@ def model_card(facts: ModelFacts) -> str:
         recipe="\n".join(recipe),
         command=translate_command("FOLDER", facts.target_languages),
         plain=_plain,
-        skipped=lambda counts: ", ".join(
-            f"{number:,} {_plain(why)}" for why, number in counts.dropped.items() if number
-        ),
     )
 
 

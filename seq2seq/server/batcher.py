@@ -124,7 +124,8 @@ class Batcher:
         try:
             await self._answer(taken)
         finally:
-            self.running -= sum(job.sizes[i] for job, i in taken)
+            for job, i in taken:
+                self.running -= job.sizes[i]
             self._batches.discard(asyncio.current_task())
             self._begin()
 
