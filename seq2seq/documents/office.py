@@ -28,7 +28,8 @@ from seq2seq.documents.encodings import Encoding
 from seq2seq.documents.xml import Element, Role, escape, parse, read_span, read_string
 from seq2seq.errors import UserError
 
-# Bytes without compression: of the members that are read, and of all
+# Bytes without compression: of the members that are read, and of all. Beyond the former, all have
+# at most ten times as many as the archive itself: a small one must not fill a server's memory.
 _MAX_XML, _MAX_BYTES = 100_000_000, 1_000_000_000
 _ERRORS = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, OSError,
@@ -49,7 +50,7 @@ class Archive:
         self.members = {member.filename: member for member in self._zip.infolist()}
         if len(self.members) < len(self._zip.infolist()):
             raise UserError("the archive has two members of one name")
-        self.check_size(self.members, _MAX_BYTES, "")
+        self.check_size(self.members, min(_MAX_BYTES, _MAX_XML + 10 * len(content)), "")
         for name, member in self.members.items():
             if name.startswith("/") or "\\" in name or ".." in name.split("/"):
                 raise UserError(f"the archive has a member that lies outside it: {name!r:.100}")
