@@ -12,7 +12,11 @@ class UserError(Exception):
         return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
 
 
-class OutOfMemoryError(UserError):
+class EngineError(UserError):
+    """A model or an engine can't compute what it should, whatever the text."""
+
+
+class OutOfMemoryError(EngineError):
     """The memory of the device or of the machine is used up."""
 
 

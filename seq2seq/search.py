@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.device import copy_to_device
-from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.errors import EngineError, UsageError, check_number
 from seq2seq.settings import changeable, free
 from seq2seq.tokenizer import PADDING_ID
 
@@ -178,9 +178,9 @@ def rows_of(sentences: Tensor, index: Tensor, beam: int) -> Tensor:
     return (sentences.unsqueeze(1) * beam + index).flatten()
 
 
-def nan_error() -> UserError:
+def nan_error() -> EngineError:
     """Make the error for a model whose scores are NaN or minus infinity."""
-    return UserError(
+    return EngineError(
         "the model predicts NaN, or no token at all: its training has diverged, or its weights are"
         " corrupt; use an earlier checkpoint"
     )

@@ -17,7 +17,7 @@ from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
-from seq2seq.errors import UserError, out_of_memory
+from seq2seq.errors import EngineError, UserError, out_of_memory
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
@@ -214,6 +214,6 @@ def _errors_as_user_errors() -> Iterator[None]:
         if failure := out_of_memory(error):
             raise failure from error
         message = UserError(error)  # on one line
-        raise UserError(
+        raise EngineError(
             f"engine ctranslate2 can't be used here: {message}; choose the engine native"
         ) from error

@@ -31,10 +31,10 @@ from seq2seq.documents.formats import SUFFIXES, read_file
 from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
-from seq2seq.errors import OutOfMemoryError, UserError
+from seq2seq.errors import EngineError, UserError
 from seq2seq.server import requests
 from seq2seq.server.batcher import BusyError, TooLargeError
-from seq2seq.server.guard import Guard
+from seq2seq.server.guard import Guard, logger
 from seq2seq.server.service import LANGUAGE_NAMES, Service, Source, max_alternatives
 
 _PAGE = Path(__file__).parent / "page"
@@ -317,7 +317,7 @@ def make_app(
         exception_handlers={
             HTTPException: _http_error,
             UserError: lambda _, error: JSONResponse({"error": str(error)}, 400),
-            OutOfMemoryError: lambda _, error: JSONResponse({"error": str(error)}, 500),
+            EngineError: _engine_error,
             # The error itself is raised again, and logged by the guard.
             Exception: lambda *_: JSONResponse({"error": "internal error"}, 500),
         },
@@ -339,3 +339,8 @@ async def _disconnected(request: Request) -> None:
 def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _engine_error(_: Request, error: Exception) -> Response:
+    logger.error(f"seq2seq: {error}")
+    return JSONResponse({"error": str(error)}, 500)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import pytest
@@ -20,6 +21,7 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document
 from seq2seq.documents.translate import Plan
+from seq2seq.search import nan_error
 from seq2seq.server.requests import Limits
 from tests.server.live import FakeTranslator, Served, serve_fake, serve_models, wait_until
 
@@ -338,6 +340,10 @@ def test_a_fault_is_one_clients_and_shows_nothing_of_the_text(
         assert (bad.result().status, bad.result().json) == (500, {"error": "internal error"})
     # The answer goes out first.
     wait_until(lambda: "RuntimeError in translate_batch" in caplog.text)
+    monkeypatch.setattr(FakeTranslator, "translate_batch", Mock(side_effect=nan_error()))
+    answer = served.translate("another of mine")
+    assert answer.status == 500
+    assert answer.json["error"] in caplog.text
     assert "mine" not in caplog.text
 
 
