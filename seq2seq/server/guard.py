@@ -5,6 +5,7 @@ a count holds a text, an address or a key.
 """
 
 import logging
+import resource
 import signal
 import socket
 import time
@@ -156,6 +157,9 @@ def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
 
 def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
     """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open."""
+    # Each connection is an open file, also one of those that are refused.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn, which has handlers of its own, sends itself the signal again when it has ended.
         signal.signal(number, signal.SIG_IGN)
