@@ -34,7 +34,7 @@ _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it."""
-    _check_origins(arguments.allow_origin)
+    _check_access(arguments)
     limits = _limits(arguments)
     keys: list[str] = []
     if arguments.api_key_file is not None:
@@ -72,12 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_origins(origins: list[str]) -> None:
-    for origin in origins:
+def _check_access(arguments: argparse.Namespace) -> None:
+    for origin in arguments.allow_origin:
         if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
             raise UsageError(
                 f"--allow-origin {origin}: write SCHEME://HOST or SCHEME://HOST:PORT, no path"
             )
+    for name in arguments.allow_host:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise UsageError(f"--allow-host {name}: write the name alone, no scheme, no port")
 
 
 def _limits(arguments: argparse.Namespace) -> Limits:

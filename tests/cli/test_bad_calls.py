@@ -47,6 +47,7 @@ CALLS = [
     ("{serve} --model {model}", 1, "another model translates en -> de, too"),
     ("{serve} --api-key-file {blank}", 1, "no key in it"),
     ("{serve} --allow-origin https://friend.example/", 2, "https://friend.example/"),
+    ("{serve} --allow-host *friend.example", 2, "the name alone"),
     ("score -i {text}", 2, "required: -r/--reference"),
     ("score --model {model} -r {text}", 2, "give -s"),
     ("score -i {text} -r {text} --compare {text}", 2, "two systems, each under its own name"),
