@@ -160,7 +160,10 @@ def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
     # Each connection is an open file, also one of those that are refused.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    for number in (signal.SIGTERM, signal.SIGINT):
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
         # uvicorn, which has handlers of its own, sends itself the signal again when it has ended.
         signal.signal(number, signal.SIG_IGN)
     make_server(app, grace=grace).run(sockets=[opened])
+    for number in signals:
+        signal.signal(number, signal.SIG_DFL)  # batches may still run: one more signal ends them
