@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     log_to_stderr()
     try:
+        if sys.stdin is None or sys.stdout is None:
+            raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
         if isinstance(sys.stdout, io.TextIOWrapper):
             # The bytes of file names stay as they are; what can't be shown is escaped.
             is_utf8 = sys.stdout.encoding.lower() == "utf-8"

@@ -18,12 +18,18 @@ def test_help_needs_no_torch() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("redirection", "message"),
+    [(">/dev/full", b"No space left"), (">&-", b"is closed"), ("<&-", b"is closed")],
+)
+def test_standard_streams_that_can_t_be_used(
+    tmp_path: Path, redirection: str, message: bytes
+) -> None:
     (tmp_path / "text").write_text("one\n")
-    command = f"'{sys.executable}' -m seq2seq score -i text -r text >/dev/full"
+    command = f"'{sys.executable}' -m seq2seq score -i text -r text {redirection}"
     result = subprocess.run(command, shell=True, cwd=tmp_path, stderr=subprocess.PIPE, check=False)
     assert result.returncode == 1
-    assert b"No space left" in result.stderr
+    assert message in result.stderr
     assert result.stderr.count(b"\n") == 1
 
 
