@@ -147,10 +147,10 @@ class SearchBatch:
         return log_probabilities
 
 
-def pad(sequences: Sequence[Sequence[int]], value: int = PADDING_ID) -> Tensor:
+def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     """Pad token ids of different lengths on the right: (B, longest)."""
     longest = max(map(len, sequences))
-    rows = [[*ids, *[value] * (longest - len(ids))] for ids in sequences]
+    rows = [[*ids, *[PADDING_ID] * (longest - len(ids))] for ids in sequences]
     return torch.from_numpy(np.array(rows, dtype=np.int64))  # faster than torch.tensor
 
 
