@@ -23,7 +23,9 @@ MAX_TRAINING_PAIRS = 1_000_000
 MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
 _NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
-_WORD = re.compile(rf"\s*(?:[{_NO_SPACES}]|[^\W{_NO_SPACES}]+|\S)|\s+")
+_MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
+# Not by \w, which the vowel signs of Hindi and other combining characters are not.
+_WORD = re.compile(rf"\s*(?:[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+)|\s+")
 
 
 @dataclass(frozen=True)

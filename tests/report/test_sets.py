@@ -16,6 +16,7 @@ from seq2seq.report.sets import differing_parts, find_warnings
         ("the red big house", " the house", [" red big"]),
         ("私は学生です。", "私は先生です。", ["学"]),
         ("in the town.", "in the (town)", ["."]),
+        ("वह हिन्दी है", "वह हिन्दू है", [" हिन्दी"]),
         ("", "a", []),
     ],
 )
