@@ -9,26 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.model_folder import TrainedModel, load_model, new_transformer, save_model
-from seq2seq.sizes import TransformerConfig
+from seq2seq.model_folder import TrainedModel, load_model, save_model
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
-from tests.models import perturb
-from tests.server.live import serve_by_main
+from tests.conftest import MakeModel
+from tests.server.live import serve_by_command
 
 
 @pytest.fixture(scope="module")
-def model_of_two(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_of_two(
+    sentences: list[str], make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A model that translates into German and French."""
     controls = [">>de<<", ">>fr<<"]
     tokenizer = Tokenizer.train(sentences, TokenizerConfig(vocab_size=60), controls=controls)
-    config = TransformerConfig(num_layers=1, d_model=16, d_ff=16, num_heads=2)
-    torch.manual_seed(3)
-    transformer = new_transformer(config, tokenizer.vocab_size)
-    perturb(transformer)
+    transformer = make_model(vocab_size=tokenizer.vocab_size, d_model=16).float()
     folder = tmp_path_factory.mktemp("serve") / "several"
     save_model(folder, TrainedModel(transformer, tokenizer, "en", "target"))
     return folder
@@ -53,14 +50,12 @@ def test_without_the_extra_it_says_what_to_install(model: Path) -> None:
     assert done.stderr[len(start) :].split() == [name.partition(">")[0] for name in extra]
 
 
-def test_languages_keys_and_the_page_are_options(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_languages_keys_and_the_page_are_options(model: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("one\n\n two \n")
     words = ("--model", str(model), "--languages", "en-de", "--languages", "fr-pt-BR")
     access = ("--api-key-file", str(keys), "--no-page")
-    with serve_by_main(monkeypatch, model, *words, *access) as served:
+    with serve_by_command(model, *words, *access) as (_, served, _):
         sources = [row["code"] for row in served.ask("GET", "/languages").json]
         assert sources == ["en", "fr", "de", "pt-BR"]
         assert served.translate("a").status == 403
@@ -79,22 +74,18 @@ def test_what_is_no_code_of_a_language_is_not_served(
     assert f"{code!r} is not a language code" in result.err
 
 
-def test_a_host_that_is_allowed_is_answered_beside_this_machines_own_names(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_is_allowed_is_answered_beside_this_machines_own_names(model: Path) -> None:
     words = ("--host", "0.0.0.0", "--allow-host", "mine.example")
-    with serve_by_main(monkeypatch, model, *words) as served:
+    with serve_by_command(model, *words) as (_, served, _):
         # A health check on the same machine knows no other name.
         for host, status in (("127.0.0.1", 200), ("mine.example", 200), ("other.example", 400)):
             assert served.ask("GET", "/health", headers={"host": host}).status == status
 
 
-def test_a_model_of_several_target_languages_is_served_for_each(
-    model_of_two: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_several_target_languages_is_served_for_each(model_of_two: Path) -> None:
     text = "a man sees the long road home."
-    with serve_by_main(monkeypatch, model_of_two, "--host", "0.0.0.0") as served:
-        assert "anyone who can reach this address can use the server" in capfd.readouterr().err
+    with serve_by_command(model_of_two, "--host", "0.0.0.0") as (_, served, log):
+        assert "anyone who can reach this address can use the server" in log.read_text()
         assert served.ask("GET", "/health", headers={"host": "any.example"}).status == 200
         rows = {row["code"]: row["targets"] for row in served.ask("GET", "/languages").json}
         assert rows == {"en": ["de", "fr"], "de": [], "fr": []}

@@ -3,9 +3,7 @@
 import copy
 import http.client
 import json
-import queue
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -18,12 +16,9 @@ from tempfile import NamedTemporaryFile
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import pytest
 import torch
-import uvicorn
 from torch import Tensor
 
-from seq2seq.cli.main import main
 from seq2seq.decoding.alignment import Alignment, AttentionMaps
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
@@ -232,28 +227,6 @@ def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
         finally:
             process.kill()
             process.wait()
-
-
-@contextmanager
-def serve_by_main(patch: pytest.MonkeyPatch, folder: Path, *words: str) -> Iterator[Served]:
-    """Run the command in a thread of this process; without its signals."""
-    started: queue.Queue[tuple[uvicorn.Server, int]] = queue.Queue()
-
-    def run(app: Any, opened: socket.socket, *, grace: int) -> None:
-        server = make_server(app, grace=grace)
-        started.put((server, opened.getsockname()[1]))
-        server.run(sockets=[opened])
-
-    patch.setattr("seq2seq.server.guard.run", run)
-    thread = threading.Thread(target=main, args=[[*SERVE, str(folder), *words]])
-    thread.start()
-    server, port = started.get(timeout=60)
-    try:
-        yield Served(port)
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        assert not thread.is_alive()
 
 
 def wait_until(condition: Any, seconds: float = 60) -> None:

@@ -6,8 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from seq2seq.run.checkpoint import (
 )
 from seq2seq.run.training import fit_memory
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
-from seq2seq.trainer import Progress, Trainer, made_ahead
+from seq2seq.trainer import Progress, Trainer
 from seq2seq.update import Forms
 from tests.toy import encoded_corpus, update
 from tests.training.records import V, make_trainer, train
@@ -319,13 +318,19 @@ def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: i
 def test_the_end_does_not_wait_for_an_epoch_that_is_being_encoded(
     corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed = threading.Event()
+    closed, in_time = threading.Event(), []
     monkeypatch.setattr(corpus, "close", closed.set)
     batching = Equal(corpus, 8)
     first = batching.epoch(0)
-    monkeypatch.setattr(batching, "epoch", lambda epoch: closed.wait(2) if epoch else first)
-    train(make_trainer(batching, max_steps=3))
-    assert closed.is_set()
+
+    def epoch(number: int) -> list[Rows]:
+        in_time.append(number == 0 or closed.wait(10))
+        return first
+
+    monkeypatch.setattr(batching, "epoch", epoch)
+    train(make_trainer(batching, max_steps=5))  # an epoch: the next step waits for another one
+    assert len(in_time) > 1
+    assert all(in_time)
 
 
 @pytest.mark.parametrize("place", ["save", "validate", "save_validation"])
@@ -414,35 +419,3 @@ def test_batches_are_halved_until_the_largest_fits(
     longest = "a single pair of {} source and {} target".format(*corpus.longest)
     with pytest.raises(OutOfMemoryError, match=longest):
         attempt(hopeless, 1)
-
-
-def test_an_interruption_while_waiting_for_a_step_ends_its_making_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    corpus = FakeCorpus()
-    ready = made_ahead(corpus.epochs(), corpus)  # type: ignore[arg-type]
-    assert next(ready) == 0
-
-    def interrupted(_: Future[int]) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Future, "result", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        next(ready)
-    assert corpus.was_closed == [True]
-
-
-class FakeCorpus:
-    """Makes each epoch but the first until it is closed, or for ten seconds."""
-
-    def __init__(self) -> None:
-        self.closed = threading.Event()
-        self.was_closed: list[bool] = []
-
-    def close(self) -> None:
-        self.closed.set()
-
-    def epochs(self) -> Iterator[int]:
-        yield 0
-        self.was_closed.append(self.closed.wait(10))
-        yield 1
