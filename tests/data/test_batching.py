@@ -60,17 +60,6 @@ def test_every_pair_comes_once_an_epoch_within_the_budgets(
     assert_complete_and_within_budget(made, made.in_order(), lengths)
 
 
-def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
-    lengths = random_lengths(500)
-    made = batching(lengths, 300, 300)
-    first = as_lists(made.epoch(3))
-    np.random.seed(7)
-    made.epoch(0)
-    assert as_lists(made.epoch(3)) == first
-    assert as_lists(batching(lengths, 300, 300).epoch(3)) == first
-    assert as_lists(batching(lengths, 300, 300, seed=2).epoch(3)) != first
-
-
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("count_longer_side", [False, True])
 def test_an_epoch_is_ordered_as_by_the_plain_form(

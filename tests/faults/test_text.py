@@ -14,11 +14,10 @@ from torch.nn import LayerNorm
 
 from seq2seq.model_folder import TrainedModel, load_model, save_model
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer, TokenizerConfig
+from tests.data.test_lines import SEPARATORS, rule
 from tests.models import save_untrained
 
 CHECKOUT = Path(__file__).parents[2]
-# Each ends a line to some reader; here the last two alone do.
-SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r", "\r\n", "\n"]
 MARKS = [">>de<<", "<bt>"]
 TYPED = ["<s>", "</s>", "<pad>", "<unk>", "▁", "▁</s>", "<s", "s>", *MARKS]
 WORDS = ["a man", "the sea", " ", "house", "three old friends", "Ä"]
@@ -33,19 +32,11 @@ def model(tmp_path_factory: pytest.TempPathFactory, sentences: list[str]) -> Pat
     return save_untrained(tmp_path_factory.mktemp("model") / "untrained", tokenizer)
 
 
-def lines_of(raw: bytes) -> list[bytes]:
-    """The rule for lines, stated of the whole text at once."""
-    lines = raw.removeprefix(BYTE_ORDER_MARK).split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    return [line.removesuffix(b"\r") for line in lines]
-
-
 def test_odd_bytes_in_the_commands(tmp_path: Path, model: Path, seq2seq: Callable) -> None:
     parts = [part.encode() for part in (*SEPARATORS, *TYPED, *WORDS, *WORDS)] + [BYTE_ORDER_MARK]
     odd = random.Random(1).choices(parts, k=60)
     raw = b"".join([BYTE_ORDER_MARK, *odd, b"end\n\xff\n\0\na man"])
-    lines = lines_of(raw)
+    lines = rule(raw)
     damaged = 1 + lines.index(b"\xff")
     warning = f"not valid UTF-8, or had NUL: 2 (the first: line {damaged});"
     packed, reference = tmp_path / "text.gz", tmp_path / "reference"

@@ -4,7 +4,6 @@ import os
 import pickle
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.transformers_folder import read_torch_file
+from tests.faults.test_strangers import Executed
 from tests.interop.conftest import MakeFolder
 
 
@@ -71,13 +71,6 @@ def test_an_old_folder_is_imported_as_a_new_one(make_folder: MakeFolder, legacy:
     save(made.path / "pytorch_model.bin", state | {"x": torch.ones(2)}, legacy=legacy)
     with pytest.raises(UserError, match="'x' is not a parameter of such a model"):
         import_marian(made.path)
-
-
-class Executed:
-    """Executes a command when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch canary",)
 
 
 class Unknown:
