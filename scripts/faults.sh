@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Inject the faults that users meet (mistyped keys, kills, full disks, invalid bytes, hostile models) and
-# print how many were tried and survived. --full: as often as the table in tests/faults/README.md states.
+# Inject the faults that users meet: mistyped keys, kills, full disks, invalid bytes, hostile models.
+# --full: as often as the table in tests/faults/README.md states, and count them.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 prepare_environment dev
