@@ -60,19 +60,27 @@ def test_states_and_gradients_are_those_of_the_cpu(
     torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchConfig(max_extra_tokens=4, nbest=2),
+        SamplingConfig(nbest=2, top_k=5, top_p=0.9, max_extra_tokens=4),
+    ],
+    ids=["search", "sampling"],
+)
 def test_translations_equal_those_on_the_cpu(
-    make_trained: MakeTrained, sentences: list[str]
+    make_trained: MakeTrained, sentences: list[str], search: SearchConfig | SamplingConfig
 ) -> None:
     trained = make_trained()
-    search = SearchConfig(max_extra_tokens=4)
     on_cpu, on_gpu = (
         Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
         for device in ("cpu", "cuda")
     )
     lines = ["", *sentences[:20]]
     for found, expected in zip(on_gpu.translate(lines), on_cpu.translate(lines), strict=True):
-        assert found.text == expected.text
-        assert found.score == pytest.approx(expected.score, abs=1e-4)
+        assert [c.text for c in found.candidates] == [c.text for c in expected.candidates]
+        for one, other in zip(found.candidates, expected.candidates, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
     scores = (translator.log_probabilities(lines, lines) for translator in (on_gpu, on_cpu))
     for ours, theirs in zip(*scores, strict=True):
         assert ours.log_probability == pytest.approx(theirs.log_probability, abs=1e-3)

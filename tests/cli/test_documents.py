@@ -68,18 +68,16 @@ def test_a_document_keeps_all_but_its_words(
 
 
 def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
-    model: Path, seq2seq: Callable, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
-    folder, output = tmp_path / "site", tmp_path / "site.de"
-    (folder / "sub").mkdir(parents=True)
+    folder, output = site.folder, site.output
     files = {
         "a.html": HTML.encode(), "sub/b.txt": b"A man.\r\n\r\nTwo", "c.css": b"\xff",
         "d.pdf": b"%PDF", "sub/bad.srt": b"no times", "latin.md": "caf\xe9".encode("latin-1"),
     }  # fmt: skip
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    site.write(**files)
     (folder / "link.html").symlink_to("a.html")
-    result = seq2seq("translate", "--model", model, "-i", folder, "-o", output)
+    result = site.seq2seq(*site.command, "-i", folder, "-o", output)
     assert result.code == 3
     found = {str(p.relative_to(output)): p.read_bytes() for p in output.rglob("*") if p.is_file()}
     assert found.keys() == {*files, "link.html", ".translated.jsonl"}
@@ -94,10 +92,10 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     # and nothing is written over
     before = sorted(tmp_path.rglob("*"))
     for target, reason in ((output, "not an empty folder"), (folder / "x", "is in the folder")):
-        result = seq2seq("translate", "--model", model, "-i", folder, "-o", target)
+        result = site.seq2seq(*site.command, "-i", folder, "-o", target)
         assert (result.code, result.err.count("\n")) == (1, 1)
         assert reason in result.err
-    assert seq2seq("translate", "--model", model, "-i", folder).code == 2
+    assert site.seq2seq(*site.command, "-i", folder).code == 2
     assert sorted(tmp_path.rglob("*")) == before
 
 

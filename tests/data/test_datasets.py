@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,23 +59,24 @@ def nested() -> Any:
     )
 
 
+SAVED: dict[str, Callable[[Path], object]] = {
+    "parquet": lambda folder: nested().to_parquet(folder / "train-00000-of-00001.parquet"),
+    "csv": lambda folder: flat().to_csv(folder / "train.csv", index=False),
+    "tsv": lambda folder: flat().to_csv(folder / "train.tsv", sep="\t", index=False),
+    "json": lambda folder: flat().to_json(folder / "train.jsonl", force_ascii=False),
+    "saved dataset": lambda folder: nested().save_to_disk(folder),
+    "saved splits": lambda folder: datasets.DatasetDict(
+        {"train": flat(), "other": flat().select([0])}
+    ).save_to_disk(folder),
+}
+
+
 def save(folder: Path, kind: str) -> None:
     folder.mkdir()
-    if kind == "parquet":
-        nested().to_parquet(folder / "train-00000-of-00001.parquet")
-    elif kind in ("csv", "tsv"):
-        separator = "," if kind == "csv" else "\t"
-        flat().to_csv(folder / f"train.{kind}", sep=separator, index=False)
-    elif kind == "json":
-        rows = [json.dumps({"en": a, "de": b}, ensure_ascii=False) for a, b in PAIRS]
-        (folder / "train.jsonl").write_text("\n".join(rows), encoding="utf-8", newline="")
-    elif kind == "saved dataset":
-        nested().save_to_disk(folder)
-    else:
-        datasets.DatasetDict({"train": flat(), "other": flat().select([0])}).save_to_disk(folder)
+    SAVED[kind](folder)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "tsv", "saved dataset", "saved splits"])
+@pytest.mark.parametrize("kind", SAVED)
 def test_a_local_folder_gives_its_pairs(tmp_path: Path, kind: str) -> None:
     save(tmp_path / "data", kind)
     (tmp_path / "data" / os.fsdecode(b"caf\xe9.txt")).touch()  # which does not matter

@@ -1,6 +1,5 @@
 """Modern layers against their equations in NumPy."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ from seq2seq.fast import replace_modules
 from seq2seq.sizes import Activation, Norm, NormPosition, Positions
 from seq2seq.transformer import Transformer
 from seq2seq.zoo.modern import RMSNorm
+from tests.conftest import MakeModel
 from tests.model.paper import Array, Paper, sigmoid
 from tests.model.test_transformer import Halves, assert_is_the_paper
 from tests.models import ALL_MODERN, MODERN
 
-MakeModel = Callable[..., Transformer]
 Parameters = dict[str, Array]
 
 

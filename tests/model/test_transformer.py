@@ -1,7 +1,6 @@
 """The whole model against the paper's equations in NumPy, and its incremental form against it."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,10 @@ from seq2seq.fast import replace_modules
 from seq2seq.model_folder import make_transformer
 from seq2seq.sizes import Activation, Positions, Start, TransformerConfig
 from seq2seq.transformer import Transformer
+from tests.conftest import MakeModel
 from tests.model.paper import Paper
 from tests.models import ALL_MODERN, MODERN
 
-MakeModel = Callable[..., Transformer]
 START, END = 2, 3
 
 SOURCE = torch.tensor([[4, 5, 6, 7, END], [8, 9, END, 0, 0], [END, 0, 0, 0, 0]])
