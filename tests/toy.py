@@ -141,18 +141,3 @@ class PairLengths(EncodedCorpus):
         """See `EncodedCorpus.lengths`."""
         source, target = self.sides if rows is None else self.sides[:, rows]
         return source, target
-
-
-class SyntheticLengths(PairLengths):
-    """Lengths distributed as in news text.
-
-    They are log-normal, with the standard deviations of newstest2013: 0.6 for the log-length of a
-    sentence, 0.17 for the log-ratio of the lengths of a pair.
-    """
-
-    def __init__(self, pairs: int, *, mean_length: float, max_length: int) -> None:
-        random = np.random.default_rng(1)
-        common, own = random.normal(0.0, 0.6, (pairs, 1)), random.normal(0.0, 0.12, (pairs, 2))
-        lengths = np.exp(common + own)
-        lengths *= mean_length / lengths.mean(axis=0)
-        super().__init__(np.clip(np.rint(lengths), 2, max_length))

@@ -3,17 +3,17 @@
 import gzip
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import Translator
 from seq2seq.paper.table2 import WHY_IT_DIFFERS, paper_bleu
 from seq2seq.score import ScoreConfig, score_all
 from seq2seq.search import SearchConfig
@@ -21,8 +21,8 @@ from seq2seq.search import SearchConfig
 REFERENCES = ["Der Nord-Süd-Dialog, bitte.", "Ein Hund läuft im tiefen Schnee.", "Gut\u2028so."]
 HYPOTHESES = ["Der Nord-Süd-Dialog bitte.", "Ein Hund rennt im tiefen Schnee.", "Gut\u2028so."]
 OTHER = ["Der Dialog bitte.", "Ein Hund rennt im Schnee.", "so gut"]
-SOURCES = ["one", "two", "three"]
-MODEL = ("--model", "runs/mine", "-s", "test.en", "-r", "test.de")
+SOURCES = ["a man sees the sea.", "two small dogs", "nobody paints an apple."]
+TEXTS = ("-s", "test.en", "-r", "test.de")
 
 
 @pytest.fixture(autouse=True)
@@ -121,54 +121,41 @@ def test_systems_are_compared(seq2seq: Callable, seq2seq_json: Callable) -> None
     assert max(map(len, printed.splitlines())) <= 100
 
 
-@pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TranslationOptions]]:
-    """What a translator that knows the hypotheses, in place of the real one, is loaded with."""
-    loaded: list[tuple[str, TranslationOptions]] = []
-
-    def translate(lines: list[str]) -> list[Translation]:
-        assert lines == SOURCES
-        return [Translation([Candidate(text, 0.0, [], truncated=False)]) for text in HYPOTHESES]
-
-    def load(run: str, options: TranslationOptions) -> SimpleNamespace:
-        loaded.append((run, options))
-        return SimpleNamespace(translate=translate)
-
-    monkeypatch.setattr("seq2seq.decoding.translator.Translator.load", load)
-    return loaded
-
-
-def test_a_model_is_scored(loaded: list[Any], seq2seq_json: Callable) -> None:
+def test_a_model_is_scored(files: Path, model: Path, seq2seq_json: Callable) -> None:
+    outputs = {}
+    for beam in (1, 2):
+        options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=beam))
+        translations = Translator.load(model, options).translate(SOURCES)
+        outputs[beam] = [translation.text for translation in translations]
+    assert outputs[1] != outputs[2]
+    write(files / "test.de", outputs[2])
     words = ("--beam", "2", "--precision", "bf16", "--compare", "other.de")
-    results = seq2seq_json("score", *MODEL, *words)
-    assert values(results) == expected([REFERENCES])
-    assert results["comparisons"][0]["baseline"] == "runs/mine"
-    options = TranslationOptions(precision="bf16", search=SearchConfig(beam_size=2))
-    assert loaded == [(["runs/mine"], options)]
+    results = seq2seq_json("score", "--model", model, *TEXTS, *words)
+    assert values(results)["exact match"] == 100
+    assert results["comparisons"][0]["baseline"] == str(model)
 
 
 @pytest.mark.parametrize(("given", "used"), [([], "none"), (["--tokenize", "intl"], "intl")])
 def test_a_run_is_scored_by_the_tokenizer_of_its_validations(
-    given: list[str], used: str, files: Path, loaded: list[Any], seq2seq_json: Callable
+    given: list[str], used: str, files: Path, model: Path, seq2seq_json: Callable
 ) -> None:
+    shutil.copytree(model, files, dirs_exist_ok=True)
     (files / "config.yaml").write_text("bleu_tokenizer: none\n")
-    results = seq2seq_json("score", "--model", ".", *MODEL[2:], *given)
+    results = seq2seq_json("score", "--model", ".", *TEXTS, *given)
     assert f"tok:{used}|" in results["scores"][0]["signature"]
 
 
-def test_a_model_isn_t_run_on_texts_that_aren_t_parallel(
-    files: Path, loaded: list[Any], seq2seq: Callable
+def test_a_model_isn_t_opened_for_texts_that_aren_t_parallel(
+    files: Path, seq2seq: Callable
 ) -> None:
     write(files / "test.en", SOURCES[:2])
-    result = seq2seq("score", *MODEL)
-    assert (result.code, loaded) == (1, [])
+    result = seq2seq("score", "--model", "nowhere", *TEXTS)
+    assert result.code == 1
     assert "test.en has 2 lines, test.de has 3" in result.err
 
 
 @pytest.mark.parametrize("words", ["--tokenize 13b", "--paper --language german"])
-def test_a_model_isn_t_run_when_an_option_is_refused(
-    words: str, loaded: list[Any], seq2seq: Callable
-) -> None:
-    result = seq2seq("score", *MODEL, *words.split())
-    assert (result.code, loaded) == (2, [])
+def test_a_model_isn_t_opened_when_an_option_is_refused(words: str, seq2seq: Callable) -> None:
+    result = seq2seq("score", "--model", "nowhere", *TEXTS, *words.split())
+    assert result.code == 2
     assert re.search(rf"\b{words.rpartition(' ')[2]}\b", result.err)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -178,21 +179,17 @@ def test_hydra_s_flags_are_read_by_a_parser_that_checks_help(
     seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As Python 3.14 does.
-    parser = argparse._ActionsContainer
-    add = parser.add_argument
-
-    def check(self: Any, action: argparse.Action) -> None:
-        if not isinstance(action.help, str):
-            raise ValueError("badly formed help string")
+    add = argparse._ActionsContainer.add_argument
 
     def add_and_check(self: Any, *names: Any, **options: Any) -> argparse.Action:
         action = add(self, *names, **options)
-        if action.help:
+        if not isinstance(action.help or "", str):
             self._check_help(action)
         return action
 
-    monkeypatch.setattr(parser, "_check_help", check, raising=False)
-    monkeypatch.setattr(parser, "add_argument", add_and_check)
+    refused = Mock(side_effect=ValueError("badly formed help string"))
+    monkeypatch.setattr(argparse.ArgumentParser, "_check_help", refused, raising=False)
+    monkeypatch.setattr(argparse._ActionsContainer, "add_argument", add_and_check)
     result = seq2seq("train", "--cfg", "job")
     assert result.code == 0
     assert "max_steps: 100000" in result.out

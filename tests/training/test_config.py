@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seq2seq.batches import BatchStatistics
@@ -10,18 +11,27 @@ from seq2seq.cli.fidelity import compose_config
 from seq2seq.errors import UserError
 from seq2seq.run.config import check_budget, excessive_epochs
 from seq2seq.update import TrainingConfig
-from tests.toy import SyntheticLengths
+from tests.toy import PairLengths
+
+
+def news(pairs: int, *, mean_length: float, max_length: int) -> PairLengths:
+    """Log-normal lengths, with newstest2013's deviations: 0.6 of a text, 0.17 of a pair's ratio."""
+    random = np.random.default_rng(1)
+    common, own = random.normal(0.0, 0.6, (pairs, 1)), random.normal(0.0, 0.12, (pairs, 2))
+    lengths = np.exp(common + own)
+    lengths *= mean_length / lengths.mean(axis=0)
+    return PairLengths(np.clip(np.rint(lengths), 2, max_length))
 
 
 @pytest.mark.parametrize("count_longer_side", [False, True])
 def test_a_large_corpus_meets_the_papers_budget(count_longer_side: bool) -> None:
     config = TrainingConfig(count_longer_side=count_longer_side)
-    batching = config.batching(SyntheticLengths(50_000, mean_length=27, max_length=200), seed=1)
+    batching = config.batching(news(50_000, mean_length=27, max_length=200), seed=1)
     check_budget(config, batching.statistics(batching.epoch(0)))
 
 
 def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
-    corpus = SyntheticLengths(20_000, mean_length=20, max_length=60)
+    corpus = news(20_000, mean_length=20, max_length=60)
     config = TrainingConfig()
     batching = config.batching(corpus, seed=1)
     statistics = batching.statistics(batching.epoch(0))
@@ -39,7 +49,7 @@ def test_each_device_gets_the_same_number_of_micro_batches(
 
 def test_micro_batches_together_hold_the_tokens_of_a_step() -> None:
     """25,001 tokens in micro-batches of at most 5,000 are six of 4,167, which is rounded up."""
-    corpus = SyntheticLengths(100, mean_length=27, max_length=200)
+    corpus = news(100, mean_length=27, max_length=200)
     for sides in ({"source_tokens": 25_001}, {"target_tokens": 25_001}):
         config = TrainingConfig(micro_batch_tokens=5000, **sides)
         batching = config.batching(corpus, seed=1)
@@ -70,7 +80,7 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
 )
 def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) -> None:
     config = compose_config([f"schedule={schedule}"]).training
-    batching = config.batching(SyntheticLengths(9, mean_length=20, max_length=60), seed=1)
+    batching = config.batching(news(9, mean_length=20, max_length=60), seed=1)
     with pytest.raises(UserError, match=advice):
         check_budget(config, batching.statistics(batching.epoch(0)))
 
