@@ -37,13 +37,8 @@ def without_none(kind: Any) -> Any:
     return kind
 
 
-def wrong_value(kind: Any) -> str:
-    kind = without_none(kind)
-    return "[a,b]" if kind is str else "elsewhere"
-
-
 # Of a text no value has a wrong type.
-NOT_TEXT = {key: kind for key, kind in KEYS.items() if without_none(kind) is not str}
+NOT_TEXT = [key for key, kind in KEYS.items() if without_none(kind) is not str]
 
 
 def test_the_walk_finds_every_key() -> None:
@@ -64,8 +59,8 @@ def test_each_mistyped_key_is_refused_with_the_nearest_name(trial: Trial, trials
 
 
 def test_each_value_of_a_wrong_type_is_refused(trial: Trial, trials: Trials) -> None:
-    for key, kind in list(NOT_TEXT.items())[:: trials(5, 1)]:
+    for key in NOT_TEXT[:: trials(5, 1)]:
         with trial("a value of a wrong type"):
             with pytest.raises(UsageError, match=key.replace(".", r"\.")) as error:
-                compose_config([f"{key}={wrong_value(kind)}"])
+                compose_config([f"{key}=elsewhere"])
             assert "\n" not in str(error.value)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.cli.guests import ReportingRecorder
-from seq2seq.cli.main import main
 from seq2seq.data.corpus import CorpusConfig, SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -137,27 +137,23 @@ def test_an_unknown_mark_is_refused_by_what_the_model_knows(
 
 
 def test_the_commands_take_the_marks(
-    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, seq2seq: Callable, seq2seq_json: Callable
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("one two six\n")
     target.write_text("un deux sis\n")
-    model = ["--model", str(trained)]
-    score = ["score", *model, "-s", str(source), "-r", str(target), "--json"]
-    said, found = [], []
-    for language in ("de", "fr"):
-        assert main(["translate", *model, "--to", language, "-i", str(source)]) == 0
-        said.append(capfd.readouterr().out)
-        assert main([*score, "--to", language]) == 0
+    model = ("--model", trained)
+    score = ("score", *model, "-s", source, "-r", target)
+    found = []
+    for number, language in enumerate(("de", "fr")):
+        assert speaks(seq2seq("translate", *model, "--to", language, "-i", source).out, number)
         # chrF, as three words have no 4-gram, so their BLEU is 0.
-        found.append(json.loads(capfd.readouterr().out)["scores"][1]["value"])
-    assert speaks(said[0], 0)
-    assert speaks(said[1], 1)
+        found.append(seq2seq_json(*score, "--to", language)["scores"][1]["value"])
     assert 2 * found[0] < found[1]
-    rescore = ["rescore", *model, "-s", str(source), "-i", str(target)]
-    for words in (score, rescore, ["attention", *model, "--source", "one", "--json"]):
-        assert main(words) == 1
-        assert capfd.readouterr().err.count("choose one with --to") == 1
+    rescore = ("rescore", *model, "-s", source, "-i", target)
+    for words in (score, rescore, ("attention", *model, "--source", "one", "--json")):
+        result = seq2seq(*words)
+        assert (result.code, result.err.count("choose one with --to")) == (1, 1)
 
 
 def test_a_resumed_training_mixes_its_corpora_as_before(both: Config, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.cli.main import main
 from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
@@ -121,16 +120,16 @@ Train = Callable[..., str]
 
 
 @pytest.fixture
-def command(own: Config, capfd: pytest.CaptureFixture[str]) -> Train:
+def command(own: Config, seq2seq: Callable) -> Train:
     """Run `seq2seq train` on the own text; return the last line of standard error."""
 
     def run(*words: str, code: int) -> str:
         tokens = ("training.source_tokens=200", "training.target_tokens=200")
         data = data_words(Path(str(own.cache)).parent)
         words = (*data, *tokens, "training.max_steps=1", f"cache={own.cache}", *words)
-        capfd.readouterr()
-        assert main(["train", "device=cpu", "precision=fp32", *words]) == code
-        return capfd.readouterr().err.splitlines()[-1]
+        result = seq2seq("train", "device=cpu", "precision=fp32", *words)
+        assert result.code == code
+        return result.err.splitlines()[-1]
 
     return run
 

@@ -44,12 +44,6 @@ def assert_mean_of(averaged: Path, folders: list[Path]) -> None:
     assert_close(weights(averaged), mean, rtol=1e-6, atol=1e-7, check_dtype=False)
 
 
-def scripted_bleu(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
-    """Let validations have these BLEUs, one after the other."""
-    scores = iter(values)
-    script_validation(monkeypatch, lambda run, model: validation(next(scores)))
-
-
 def improving_bleu(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> None:
     """Let each validation be better than the one before, after an act with its number."""
     numbers = itertools.count(1)
@@ -113,7 +107,8 @@ def test_kernels_are_deterministic_if_wanted(toy: Config, tmp_path: Path) -> Non
 def test_the_last_checkpoints_are_averaged_and_the_best_model_is_kept(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_mean: float
 ) -> None:
-    scripted_bleu(monkeypatch, 1.0, 3.0, 2.0, 2.5, of_mean)
+    scores = iter((1.0, 3.0, 2.0, 2.5, of_mean))
+    script_validation(monkeypatch, lambda run, model: validation(next(scores)))
     train(toy, tmp_path)
     folders = checkpoints(tmp_path)
     assert [folder.name for folder in folders] == [f"step_{step:08d}" for step in (1, 2, 3, 4)]

@@ -1,6 +1,5 @@
 """What is recorded of a run, and what happens if recording fails."""
 
-import io
 import json
 import math
 import sys
@@ -22,15 +21,10 @@ METRICS = {
 VALIDATION = {"valid/loss": 3.0, "valid/perplexity": math.exp(3.0), "valid/bleu": 1.5}
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     display = FileRecorder(tmp_path)
     display.open(Progress(), TrainingConfig(max_steps=20_000, max_minutes=4.5))
     display.show_progress(Progress(step=26, seconds=202.5))
