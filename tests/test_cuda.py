@@ -135,10 +135,8 @@ def make_trainer(
     torch.manual_seed(1)
     sizes = TransformerConfig(**({"d_model": 64, "d_ff": 128, "num_heads": 4} | choices))
     model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).cuda()
-    compute, batching = (
-        Compute(torch.device("cuda"), torch.bfloat16),
-        config.batching(corpus, seed=1),
-    )
+    compute = Compute(torch.device("cuda"), torch.bfloat16)
+    batching = config.batching(corpus, seed=1)
     return Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,9 +35,7 @@ def test_standard_streams_that_can_t_be_used(
 
 
 def test_an_internal_error_is_one_line(monkeypatch: pytest.MonkeyPatch, seq2seq: Callable) -> None:
-    def fail(arguments: object) -> int:
-        raise ZeroDivisionError("two\nlines")
-
+    fail = Mock(side_effect=ZeroDivisionError("two\nlines"))
     monkeypatch.setattr("seq2seq.cli.average.run", fail)
     result = seq2seq("average", "--model", "x")
     assert result.code == 1
