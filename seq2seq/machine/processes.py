@@ -33,7 +33,7 @@ from seq2seq.files import temporary_file
 
 T = TypeVar("T")
 
-# The main process may prepare data, for hours while the others wait.
+# The main process may prepare data for hours while the others wait.
 _TIMEOUT = timedelta(days=1)
 _MAIN_REPORTS_WITHIN = timedelta(seconds=3)
 _MAIN_FAILED = "seq2seq/main_failed"
