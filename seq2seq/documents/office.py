@@ -56,6 +56,8 @@ class Archive:
                 raise UserError(f"the archive has a member that lies outside it: {name!r:.100}")
             if member.flag_bits & 1:
                 raise UserError("the archive is encrypted: save it without a password first")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise UserError("the archive is compressed in a way that is not known")
 
     def check_size(self, names: Iterable[str], limit: int, kind: str) -> None:
         """Refuse an archive of which some members together have more bytes, so they say."""

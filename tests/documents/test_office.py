@@ -237,6 +237,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
         (archive(("word/document.xml", b"\xff\xfe\xfd")), "word/document.xml: the file is not"),
         (archive(("word/document.xml", " " * 100_000_001)), "100,000,000 bytes of text"),
         (spoilt(8, "<H", 1), "encrypted"),
+        (spoilt(10, "<H", zipfile.ZIP_LZMA), "not known"),
         (spoilt(16, "<L", 1), "damaged"),
         (spoilt(24, "<L", 1), "damaged"),
         (spoilt(24, "<L", 2**27), "more than 100,00"),
