@@ -128,6 +128,8 @@ def read_odt(content: bytes, _languages: Languages) -> File:
 
 
 def _odt_slots(root: Element) -> Iterator[Slot]:
+    if not root.name.startswith("office:"):
+        raise UserError("its elements don't begin with office:, as LibreOffice writes")
     deleted = set[Element]().union(*map(Element.walk, root.walk("text:tracked-changes")))
     for element in root.walk():
         if element.name in ("text:p", "text:h") and element not in deleted:
@@ -148,6 +150,10 @@ _DOCX_PARTS = re.compile(
     r"word/((document|header|footer|footnotes|endnotes|comments)\d*"
     r"|charts/chart\d*|diagrams/(data|drawing)\d*)\.xml",
     re.ASCII,
+)
+# Programs write `w:p` and `a:p`; some libraries for XML give their own names to namespaces.
+_OTHER_PREFIX = re.compile(
+    r"\sxmlns(?!:[wa]\s*=)[^=]*=\s*[\"'][^\"']*/(?:wordprocessingml|drawingml)(?:/2006)?/main[\"']"
 )
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
@@ -172,6 +178,8 @@ def read_docx(content: bytes, _languages: Languages) -> File:
 def _docx_slots(root: Element) -> Iterator[Slot]:
     # The paragraphs of charts and diagrams don't know the attribute.
     is_text = root.name.startswith("w:")
+    if not is_text and _OTHER_PREFIX.search(root.tag):
+        raise UserError("its elements don't begin with w: or a:, as Word and LibreOffice write")
     prefix, space = ("w:", ' xml:space="preserve"') if is_text else ("a:", "")
     for element in root.walk(f"{prefix}p"):
         if slot := _Word(prefix, space, element).slot():

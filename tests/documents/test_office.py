@@ -236,6 +236,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
         (archive(("word/document.xml", "<!DOCTYPE a><a/>")), "it has a DOCTYPE"),
         (archive(("word/document.xml", b"\xff\xfe\xfd")), "word/document.xml: the file is not"),
         (archive(("word/document.xml", " " * 100_000_001)), "100,000,000 bytes of text"),
+        (archive(("word/document.xml", f'<ns0:document xmlns:ns0="{W}"/>')), "don't begin with w:"),
         (spoilt(8, "<H", 1), "encrypted"),
         (spoilt(10, "<H", zipfile.ZIP_LZMA), "not known"),
         (spoilt(16, "<L", 1), "damaged"),
