@@ -219,6 +219,8 @@ class _Word:
         self._text = f"<{prefix}t{space}>"
         self._content = paragraph.content
         self._run, self._run_end = f"<{prefix}r>", f"</{prefix}r>"
+        # Word's bookmark where it was when the document was saved, in a word perhaps, is left out.
+        self._cursor: str | None = None
         items = self._join_fields(self._read(paragraph))
         fixed = [i for i, item in enumerate(items) if not item.is_loose]
         self._items = items[fixed[0] : fixed[-1] + 1] if fixed else []
@@ -248,6 +250,10 @@ class _Word:
                 yield self._mark(child.start, inner.inside, "open")
                 yield from self._read(inner)
                 yield self._mark(inner.close, child.end, "close")
+            elif local == "bookmarkStart" and '"_GoBack"' in child.raw:
+                self._cursor = child.get(f"{self._prefix}id")
+            elif local == "bookmarkEnd" and child.get(f"{self._prefix}id") == self._cursor:
+                self._cursor = None
             elif local != "pPr" and local not in _STALE:
                 yield self._mark(
                     child.start, child.end, "word" if local == "fldSimple" else "alone"

@@ -93,6 +93,8 @@ def field(code: str, result: str) -> str:
         (run("Old") + f"<w:del>{run('er')}</w:del>" + run(" days"), ["Old", "<alone>", " days"]),
         (f"<w:ins>{run('New')}</w:ins>" + run(" days"), ["<open>", "New", "<close>", " days"]),
         ('<w:bookmarkStart w:id="1"/>' + run("Edge") + '<w:bookmarkEnd w:id="1"/>', ["Edge"]),
+        (run("B") + '<w:bookmarkStart w:id="1" w:name="_GoBack"/><w:bookmarkEnd w:id="1"/>'
+         + run("ack"), ["Back"]),
         (f"<w:hyperlink>{run('Hello', B)}</w:hyperlink>" + run("World"),
          ["<open>", "Hello", "<close>", "World"]),
         ("<w:r><w:t>Tab</w:t><w:tab/><w:t>and</w:t><w:br/></w:r>" + run("so"),
