@@ -77,6 +77,13 @@ class Shown:
                 return True
         return False
 
+    def has_marks_within(self, words: re.Pattern[str]) -> bool:
+        """Tell whether a mark stands inside what a pattern matches."""
+        inside = set[int]()
+        for match in words.finditer(self.line):
+            inside.update(range(match.start() + 1, match.end()))
+        return any(item.start in inside or item.end in inside for _, item in _walk(self.root))
+
 
 def _walk(pair: Pair) -> "Iterator[tuple[Pair, Pair | Atom]]":
     for item in pair.items:
@@ -183,6 +190,7 @@ def _ends_word(character: str) -> bool:
 
 _LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
 _UNIT = re.compile(rf"{_LETTER}+(?:['’.-]{_LETTER}+)*|\S")
+_PART = re.compile(rf"{_LETTER}+|\S")
 _NEAR = 8  # units within which a pair looks for a word if none comes from its text
 
 Span = tuple[int, int]
@@ -211,17 +219,19 @@ class _Writer:
 
     def __init__(self, shown: Shown, target: str, links: Sequence[Link]) -> None:
         self.line, self.target = shown.line, target
+        # Words joined by a sign are several units if a mark stands in such words of the source.
+        unit = _PART if shown.has_marks_within(_UNIT) else _UNIT
         # Stand-ins are units, too; they are not written, but the words that they stand for.
         self.units: list[Span] = []
         self.unit_of: dict[Atom, int] = {}
         places = {target.find(atom.stand_in): atom for atom in shown.stand_ins}
         end = 0
         for start in sorted(places.keys() - {-1}):
-            self.units += map(re.Match.span, _UNIT.finditer(target, end, start))
+            self.units += map(re.Match.span, unit.finditer(target, end, start))
             end = start + len(places[start].stand_in)
             self.unit_of[places[start]] = len(self.units)
             self.units.append((start, end))
-        self.units += map(re.Match.span, _UNIT.finditer(target, end))
+        self.units += map(re.Match.span, unit.finditer(target, end))
         between = pairwise([(0, 0), *self.units, (len(target), 0)])
         self.gaps = [target[span[1] : following[0]] for span, following in between]
         self.gaps[0] = self.gaps[-1] = " "

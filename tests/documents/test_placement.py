@@ -34,6 +34,7 @@ from tests.documents.marks import read, transfer
         ('"<u>x</u>" y', "„x“ y", "1-1 3-3", "„<u>x</u>“ y"),
         ("a<b> c</b> d", "A C D", "0-0 1-1 2-2", "A <b>C</b> D"),
         ("at: {a}, x", "BEI:, X", "0-0 1-1 2-2 3-3", "BEI: {a}, X"),
+        ("one <b>way-</b>in, don't", "EIN-WEG, NICHT'S", "0-0 1-2 5-5", "EIN-<b>WEG</b>, NICHT'S"),
         (" <g> a <x/></g>\n", "A", "", "  <g>A <x/></g>\n"),
         # marks by themselves: before the word, or after the one that they touch
         ("one <img/> two", "zwei eins", "0-1 1-0", "<img/> zwei eins"),
