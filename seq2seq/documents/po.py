@@ -84,9 +84,13 @@ def _find_slots(content: str, entry: _Entry, fuzzy: bool) -> list[Slot]:
     syntax = next(filter(None, map(_SYNTAXES.get, entry.flags)), PLAIN)
     singular = entry.fields["msgid"].value
     plural = entry.fields.get("msgid_plural", entry.fields["msgid"]).value
+    # The first of three forms may be that of 21, too: "one file" won't do, "%d file" will.
+    arguments = re.compile(syntax.arguments)
+    is_counted = len(arguments.findall(singular)) == len(arguments.findall(plural))
+    serves_first = len(entry.targets) == 2 or (len(entry.targets) > 2 and is_counted)
     for key, target in entry.targets.items():
         if not target.value or (fuzzy and "fuzzy" in entry.flags):
-            is_singular = key == "msgstr" or (key == "msgstr[0]" and len(entry.targets) > 1)
+            is_singular = key == "msgstr" or (key == "msgstr[0]" and serves_first)
             message = singular if is_singular else plural
             slots += _fill(content, entry, target, message, syntax, flag=not slots)
     return slots

@@ -94,11 +94,7 @@ def test_the_options_that_a_line_of_help_begins_with_stay() -> None:
 
 def test_plural_forms_are_translated_from_what_serves_them() -> None:
     entry = '#, c-format\nmsgid "One dog"\nmsgid_plural "%d dogs"\n'
-    for forms, expected in (
-        (1, ["%d dogs"]),
-        (2, ["One dog", "%d dogs"]),
-        (3, ["One dog", *["%d dogs"] * 2]),
-    ):
+    for forms, expected in ((1, ["%d dogs"]), (2, ["One dog", "%d dogs"]), (3, ["%d dogs"] * 3)):
         empty = "".join(f'msgstr[{form}] ""\n' for form in range(forms))
         assert strings(read("po", entry + empty)) == expected
 
