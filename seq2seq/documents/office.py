@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from io import BytesIO
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from seq2seq.documents import encodings
@@ -58,6 +59,10 @@ class Archive:
                 raise UserError("the archive is encrypted: save it without a password first")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise UserError("the archive is compressed in a way that is not known")
+        places = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
+        for member, following in pairwise(places):
+            if member.header_offset + 30 + member.compress_size > following.header_offset:
+                raise UserError("the archive has members inside one another, or is damaged")
 
     def check_size(self, names: Iterable[str], limit: int, kind: str) -> None:
         """Refuse an archive of which some members together have more bytes, so they say."""

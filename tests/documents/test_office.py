@@ -243,6 +243,7 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
         (spoilt(10, "<H", zipfile.ZIP_LZMA), "not known"),
         (spoilt(16, "<L", 1), "damaged"),
         (spoilt(24, "<L", 1), "damaged"),
+        (spoilt(42, "<L", 0), "inside one another"),
         (spoilt(24, "<L", 2**27), "more than 100,00"),
     ],
 )
