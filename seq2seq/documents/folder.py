@@ -64,6 +64,8 @@ class FolderTranslation:
     def run(self) -> bool:
         """Bring all files up to date, and return whether all are."""
         path = self.output / MADE
+        if path.is_symlink():  # lines would be added to a file elsewhere
+            raise UserError(f"{path}: is a link: move it away")
         with path.open("ab") as self._record:
             lock(path, self._record)
             self.made = _read(path)

@@ -145,6 +145,15 @@ def test_a_record_that_is_lost_is_told(night: Night) -> None:
     assert night.read("a.txt") == "A"
 
 
+def test_a_record_that_is_a_link_is_not_written(night: Night, tmp_path: Path) -> None:
+    record = (night.output / MADE).rename(tmp_path / "record")
+    (night.output / MADE).symlink_to(record)
+    before = record.read_bytes()
+    with pytest.raises(UserError, match="is a link"):
+        night.run()
+    assert record.read_bytes() == before
+
+
 def test_two_runs_at_once_refuse_each_other(night: Night) -> None:
     night.write("a.txt", "aa")
     again = FolderTranslation(night.source, night.output, night.translate, "", print)
