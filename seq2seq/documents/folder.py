@@ -66,7 +66,7 @@ class FolderTranslation:
         path = self.output / MADE
         if path.is_symlink():  # lines would be added to a file elsewhere
             raise UserError(f"{path}: is a link: move it away")
-        with path.open("ab") as self._record:
+        with errors_as_user_errors(path), path.open("ab") as self._record:
             lock(path, self._record)
             self.made = _read(path)
             self._record.write(b"\n")  # ends a line that a crash has cut short
