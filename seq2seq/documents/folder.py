@@ -98,17 +98,20 @@ class FolderTranslation:
                 try:
                     self._update(str(relative / name))
                 except (OSError, UserError) as error:
-                    self._refuse(error)
+                    self._refuse(error, Path(parent, name))
             made = filter(Path.is_dir, map(output.joinpath, folders))
             folders[:] = sorted(path.name for path in made if not path.is_symlink())
 
-    def _refuse(self, error: OSError | UserError) -> None:
-        """Note why a file is not up to date, unless no other can be, either."""
+    def _refuse(self, error: OSError | UserError, path: Path | None = None) -> None:
+        """Note why a file is not up to date, unless no other can be, either.
+
+        The path is for an error that has none, such as one of a disk.
+        """
         cause = error.__cause__ or error
         if isinstance(cause, OSError) and cause.errno in _FATAL:
             raise error
         if isinstance(error, OSError):
-            error = UserError(f"{error.filename}: {error.strerror}")
+            error = UserError(f"{error.filename or path}: {error.strerror}")
         self.refused.append(str(error))
 
     def _update(self, name: str) -> None:

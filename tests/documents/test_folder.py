@@ -193,8 +193,10 @@ def test_what_cannot_be_read_is_named(night: Night, monkeypatch: pytest.MonkeyPa
     scan, read = os.scandir, Path.open
 
     def refuse(path: Path | str) -> None:  # the user root may read all
-        if Path(path).name in ("sub", "b.txt"):
+        if Path(path).name == "sub":
             raise PermissionError(13, "Permission denied", str(path))
+        if Path(path).name == "b.txt":
+            raise OSError(5, "Input/output error")  # without a path
 
     monkeypatch.setattr(os, "scandir", lambda path: refuse(path) or scan(path))
     monkeypatch.setattr(Path, "open", lambda path, *a, **b: refuse(path) or read(path, *a, **b))
