@@ -171,7 +171,9 @@ class FolderTranslation:
         """Refuse to replace what a user has made or edited."""
         state, lines = _state(target), self.made.get(entry.name, [])
         if state and all(state != made.content for made in lines):
-            raise UserError(f"{target}: kept, as it was not made here; remove it to have it made")
+            raise UserError(
+                f"{target}: kept, as it was made or edited by hand; remove it to have it made"
+            )
 
     def _write_line(self, made: Made) -> None:
         self.made.setdefault(made.name, []).append(made)

@@ -107,7 +107,7 @@ def test_a_folder_is_continued_and_brought_up_to_date(site: Site) -> None:
     result = site.translate()
     assert result.code == 3
     assert "1 translated, 1 kept; files: 0 copied as they are; not up to date: 1\n" in result.err
-    assert "c.txt: kept, as it was not made here; remove it to have it made\n" in result.err
+    assert "c.txt: kept, as it was made or edited by hand; remove it" in result.err
     assert (site.output / "c.txt").read_text() == "Ein Mann, C.\n"
     (site.output / "c.txt").unlink()
     # Other options make other translations.
