@@ -34,7 +34,6 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="make that many from halves of the given pairs")
     parser.add_argument("--vocab-size", type=int, default=16_000)
     parser.add_argument("--starts", type=int, default=1, help="ranks that start with the corpus")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 8], help="that order it")
     parser.add_argument("--folder", type=Path, help="keep the corpus and what is made of it here")
     arguments = parser.parse_args()
     with ExitStack() as stack:
@@ -47,8 +46,7 @@ def main() -> None:
         )
         measure(start, arguments.starts, config, folder / "cache")
         measure(start, arguments.starts, config, folder / "cache")
-        for ranks in arguments.ranks:
-            measure(order, ranks, folder / "cache")
+        measure(order, 1, folder / "cache")
 
 
 def measure(work: Callable[..., Any], ranks: int, *arguments: object) -> None:

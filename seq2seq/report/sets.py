@@ -24,7 +24,7 @@ MAX_CHARACTERS = 1000
 """Characters of a line that can be a sample; a longer one would make the page unreadable."""
 _NO_SPACES = "".join(SCRIPTS[name] for name in ("char", "ja-mecab", "zh"))
 _MARKS = re.escape(".,;:!?()[]{}\"'„“”‚‘’«»¿¡…–—、。「」（），！？：；")
-# Not by \w, which the vowel signs of Hindi and other combining characters are not.
+# Not by \w, which lacks the vowel signs of Hindi and other combining characters.
 _WORD = re.compile(rf"\s*(?:[{_NO_SPACES}{_MARKS}]|[^\s{_NO_SPACES}{_MARKS}]+)|\s+")
 
 

@@ -1,4 +1,4 @@
-"""The models behind the server, the work that its clients give them, and files to be fetched."""
+"""The models behind the server, and the work that its clients give them."""
 
 import asyncio
 from collections import OrderedDict
