@@ -19,8 +19,8 @@ from seq2seq.translate import SearchInput
 _COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
 # Text in Chinese or Japanese may follow a URL without a space.
 _ADDRESS = re.compile(
-    r"\W*+ (?: (?i: [a-z][a-z\d+.-]*+:// | www\. ) | [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w )"
-    r"[^\u2e80-\uffff]*",
+    r"\W*+ (?: (?i: [a-z][a-z\d+.-]*+:// | www\. )"
+    r" | (?> [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w ) ) [^\u2e80-\uffff]*",
     re.VERBOSE,
 )
 _NUMBER = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
@@ -46,7 +46,7 @@ _LABEL = re.compile(
 _END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Where a sentence that is too long is split, the best first: stops, semicolons, commas, spaces.
 _BREAKS = (
-    r"[.!?…؟۔।።။]\W*?\s+|[。！？｡][」』）”’]*\s*",
+    r"[.!?…؟۔।።။][^\w\s]{0,9}\s+|[。！？｡][」』）”’]*\s*",
     r"[;؛]\s+|；\s*",
     r"[,،]\s+|[，、]\s*",
     r"\s+",
@@ -152,7 +152,7 @@ def _copied_until(text: str, language: str) -> int:
 
 
 def _is_label(label: re.Match[str], language: str) -> bool:
-    after = label.string[label.end() :]
+    after = label.string[label.end() : label.end() + 100]  # a word, but not all that follows
     if label.lastgroup == "ordinal" and after:
         return not writes_ordinals(language)
     if label.lastgroup == "initial" and after:  # "A. The dog", but "A. Smith"

@@ -250,7 +250,7 @@ class _Splitter:
     def _wide_stop_ends(self, match: re.Match[str], first: int) -> bool:
         """Whether a stop in a script without spaces ends a sentence: not in "行け！と叫んだ"."""
         whole = match[0].rstrip()
-        if match["wide"] == "．" and _is_number(self.line[first : match.start()][:9]):
+        if match["wide"] == "．" and _is_number(self.line[first : min(first + 9, match.start())]):
             return False  # "１．箱を開ける。"
         if whole != match[0] or (whole == match["wide"] and whole[0] in "。｡．"):
             return True

@@ -1,9 +1,11 @@
 """A document: the texts that are translated, and all that stays as it is."""
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 from seq2seq.documents.encodings import Encoding
@@ -73,6 +75,11 @@ class Slot:
     holes: Sequence[tuple[Mark, int, int]] = ()
     """Marks that may have texts of their own in them, such as a note, and where these are."""
 
+    def has_hole_for(self, slot: "Slot") -> bool:
+        """Tell whether another slot is in one of the holes."""
+        before = bisect_right(self.holes, slot.start, key=itemgetter(1))
+        return before > 0 and slot.end <= self.holes[before - 1][2]
+
 
 @dataclass(frozen=True)
 class Languages:
@@ -114,6 +121,19 @@ class Document:
     slots: Sequence[Slot]
     """In the order of the places to which their translations go, those within others after them."""
 
+    def __post_init__(self) -> None:
+        """Refuse a text within another one that is not in one of its holes."""
+        around: list[Slot] = []  # the slots that have not ended, the innermost last
+        start = 0
+        for slot in self.slots:
+            while around and around[-1].end <= slot.start:
+                around.pop()
+            if slot.start < start or (around and not around[-1].has_hole_for(slot)):
+                line = self.content.count("\n", 0, slot.start) + 1
+                raise UserError(f"line {line}: a text within another one: move it out of it")
+            around.append(slot)
+            start = slot.start
+
     @classmethod
     def read(cls, find_slots: FindSlots, content: str, languages: Languages) -> "Document":
         """Read a document of the format of which `find_slots` finds the texts."""
@@ -138,17 +158,16 @@ class Document:
 
     def _write(self, slot: Slot, text: Text, within: Sequence[tuple[int, int, str]]) -> str:
         """Write a translation, with what is written in the holes of its slot."""
-        assert slot.holes or not within
         if not within:
             return slot.write(text)
         if text == slot.text:
             return self._render(slot.start, slot.end, within)
-        new: dict[str | Mark, list[Mark]] = {}  # equal marks one after the other
+        new: dict[str | Mark, deque[Mark]] = {}  # equal marks one after the other
         for mark, start, end in slot.holes:
             inner = within[bisect_left(within, (start,)) : bisect_left(within, (end,))]
             raw = mark.raw.replace(self.content[start:end], self._render(start, end, inner))
-            new.setdefault(mark, []).append(mark._replace(raw=raw))
-        return slot.write(tuple(new[item].pop(0) if new.get(item) else item for item in text))
+            new.setdefault(mark, deque()).append(mark._replace(raw=raw))
+        return slot.write(tuple(new[item].popleft() if new.get(item) else item for item in text))
 
     def _render(self, start: int, end: int, written: Sequence[tuple[int, int, str]]) -> str:
         """Return a part of the content with what is written in it."""

@@ -19,6 +19,8 @@ PO = re.compile(
     rb"^(?:msgstr\s+)?\"Content-Type:[^\"\n]*?charset=([^\s\\\";]+)", re.MULTILINE | re.IGNORECASE
 )
 _DECLARED_WITHIN = 4096  # bytes of a file in which it says its encoding
+# Python's own, in which no file is written; some take time by the square of its size.
+_PYTHONS_OWN = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 _SAMPLE = "<a b='0'>"  # the same bytes in all encodings that contain ASCII
 # What the HTML standard reads in place of these, because of what is found under these names.
 _AS_WINDOWS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
@@ -94,9 +96,11 @@ def _find_codecs(
         return [(codec, b"") for codec in usual]
     try:
         codec = codecs.lookup(match[1].decode()).name
+        if codec in _PYTHONS_OWN:
+            raise LookupError
         if _SAMPLE.encode(codec) != _SAMPLE.encode():
             return [("utf-8", b"")]  # the declaration was read as ASCII, so it is wrong
-    except (LookupError, UnicodeError):
+    except (LookupError, ValueError):  # a name may have NUL
         raise UserError(
             f"the file says that its encoding is {match[1]!r:.50}, which is not known: convert it"
             " to UTF-8 first"

@@ -34,6 +34,8 @@ _EMPTY = frozenset(
 )
 _SPACES = " \t\n\r\f"  # HTML's
 _escape = partial(escape, quote=False)
+# Python's `unescape` reads no more than 4,300 digits, and no character has more than seven.
+_NUMBER = re.compile(r"&#0*([0-9]{1,8})[0-9]*;?")
 _ATTRIBUTE = (
     rf"[^{_SPACES}/>][^{_SPACES}/>=]*"
     rf"(?:[{_SPACES}]*=[{_SPACES}]*(?:\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^{_SPACES}\"'>][^{_SPACES}>]*)?)?"
@@ -103,7 +105,7 @@ class _Parser:
         if name not in _RAW:
             return end
         close = self._find(f"</{name}(?=[{_SPACES}/>])", end)
-        commented = name == "script" and content.find("<!--", end, close) >= 0
+        commented = name == "script" and self._find("<!--", end) < close
         if commented and self._find("<script", end) < close:
             return None  # a script in a comment in a script
         if not self._open and name != "noscript":
@@ -164,7 +166,8 @@ class _Parser:
             return
         first = start + len(raw) - len(raw.lstrip(_SPACES))
         last = max(first, start + len(raw.rstrip(_SPACES)))
-        visible = re.sub(f"[{_SPACES}]+", " ", unescape(self._content[first:last]))
+        visible = unescape(_NUMBER.sub(r"&#\1;", self._content[first:last]))
+        visible = re.sub(f"[{_SPACES}]+", " ", visible)
         for span, text in (((start, first), " "), ((first, last), visible), ((last, end), " ")):
             if span[0] < span[1]:
                 self._run.append(Piece(*span, text))

@@ -34,7 +34,7 @@ _DIRECTIVE = re.compile(
 )
 # Formulas, whose lines are no paragraphs
 _FORMULA = re.compile(
-    r"^[ \t]*(?:(?:\$\$|\\\[)[ \t]*\n(?:(?!```|\$\$|\\\])[\s\S])*(?:\$\$|\\\])[^\n]*"
+    r"^[ \t]*(?:(?:\$\$|\\\[)[ \t]*\n(?:(?!```|\$\$|\\\]|\\\[[ \t]*\n)[\s\S])*+(?:\$\$|\\\])[^\n]*"
     r"|\\begin\{(\w+\*?)\}(?:(?!```|\\begin)[\s\S])*?\\end\{\1\})$",
     re.MULTILINE,
 )
@@ -56,7 +56,7 @@ _FORMS = {
     "start": rf"\A\[(?:[ xX]|![A-Za-z-]+)\][+-]?(?=\s)|\A\[(?:TOC|toc)\]|\A(?:{_NOTE})",
     "comment": r"<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->|<\?(?:[^<?]|\?(?!>)|<(?!\?))*+\?>"
     r"|<![A-Z][^<>]*+>|<!\[CDATA\[(?:[^\]<]|\](?!\]>)|<(?!!\[))*+\]\]>",
-    "command": r"\{\{[<%][^{}]*+\}\}|\{%[^%]*+%\}|\{/\*[\s\S]*?\*/\}",
+    "command": r"\{\{[<%][^{}]*+\}\}|\{%[^%]*+%\}|\{/\*(?:[^*{]|\*(?!/\})|\{(?!/\*))*+\*/\}",
     "style": _STYLE,
     "code": r"(?<!`)(?:\{[\w:-]++\})?"
     rf"(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)(?:{_STYLE})?",
@@ -72,6 +72,7 @@ _FORMS = {
     "run": r"\*+|_+|~~",
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()))
+_MAX_LABEL = 1000  # characters, as CommonMark has it
 _HARD_BREAK = re.compile(r"\\|  ")  # after the text of a line
 # What would begin a block at the start of a line: a backslash goes before its last sign
 _BLOCK = re.compile(
@@ -222,7 +223,8 @@ def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece
         elif piece.tag == "[" and waiting:
             opening = waiting.pop()
             label = text[marked[opening].end : piece.start]
-            if raw in ("]", "][]") and normalizeReference(label) in labels:
+            is_label = raw in ("]", "][]") and len(label) < _MAX_LABEL
+            if is_label and normalizeReference(label) in labels:
                 value = Mark(f"][{label}]".replace("\n", " "), "close")
                 # Without a tag, they are part of the text, even at its edges.
                 marked[opening] = marked[opening]._replace(tag="")

@@ -116,9 +116,9 @@ def read_archive(
             if re.search(r"<!DOCTYPE", text[:10_000]):
                 raise UserError("it has a DOCTYPE, which such documents must not have")
             slots = sorted(read(parse(text)), key=lambda slot: (slot.start, -slot.end))
+            documents[name] = Document(text, slots), encoding
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
-        documents[name] = Document(text, slots), encoding
     if not documents:
         raise UserError("the archive has no text: it is no document of this format")
     return File(content, documents, archive.replace)
@@ -157,9 +157,8 @@ _DOCX_PARTS = re.compile(
     re.ASCII,
 )
 # Programs write `w:p` and `a:p`; some libraries for XML give their own names to namespaces.
-_OTHER_PREFIX = re.compile(
-    r"\sxmlns(?!:[wa]\s*=)[^=]*=\s*[\"'][^\"']*/(?:wordprocessingml|drawingml)(?:/2006)?/main[\"']"
-)
+_NAMESPACES = ("wordprocessingml/main", "wordprocessingml/2006/main")
+_NAMESPACES += ("drawingml/main", "drawingml/2006/main")
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
 # What says where spelling errors and pages were in the original.
@@ -183,7 +182,8 @@ def read_docx(content: bytes, _languages: Languages) -> File:
 def _docx_slots(root: Element) -> Iterator[Slot]:
     # The paragraphs of charts and diagrams don't know the attribute.
     is_text = root.name.startswith("w:")
-    if not is_text and _OTHER_PREFIX.search(root.tag):
+    names = {name for name, value in root.attributes.items() if value.endswith(_NAMESPACES)}
+    if not is_text and any(name.startswith("xmlns") for name in names - {"xmlns:w", "xmlns:a"}):
         raise UserError("its elements don't begin with w: or a:, as Word and LibreOffice write")
     prefix, space = ("w:", ' xml:space="preserve"') if is_text else ("a:", "")
     for element in root.walk(f"{prefix}p"):

@@ -160,7 +160,7 @@ _WORDS = {
     # whoever reads them, nothing is lost.
     "printf of C, Java, Apple, Python, Ruby; Symfony": r"""
         (?<!\d)
-        (?: %+ (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]* (?:\*|\d*) (?:\.(?:\*|\d*))?
+        (?: %++ (?:\(\w+\)|<\w{3,}>|\d+[$:])? [-+0\#',]*+ (?:\*|\d*+) (?:\.(?:\*|\d*+))?
             [a-zA-Z@] (?a:\w*(?:[.-]\w+)+(?=%)|\w*)
         )+ %{0,2}
       | (?<=\d) %[sd@] (?![^\W_])""",
@@ -168,7 +168,7 @@ _WORDS = {
     "PHP, Laravel": r"(?<![\w$@.]) [$@] [A-Za-z_]\w*",  # $name, @name
     "options": r"(?<=[\s'\"`(|,=\[]) (?<!--\s) --[a-z][\w-]++ (?:=[A-Z]+)?",  # --option=WORD
     "filters of files": r"\(\* [\w.*;,\ ]* \)",  # (*.png *.jpg)
-    "keys": r"\b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+)++ \w+",
+    "keys": r"\b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+){1,5}+ \w+",
     "names of files and in programs": r"""
         (?a: (?<![\w@./<-])
         (?: [a-z\d]{2,}+ (?:_[a-z\d]{2,}+)++ (?!\w)
@@ -186,7 +186,7 @@ _FOUND = re.compile(
     rf"| (?P<word> {' | '.join(_WORDS.values())} )"
     r"""
   | (?:\{(?=\w+>)|<(?=\w+\})) (?P<phrase>\w+) [>}]  # {1>...<1}
-  | </? (?P<name>[a-zA-Z_][\w.:-]*|\d+(?=/?>)) [^<>]* >
+  | </? (?P<name>[a-zA-Z_][\w.:-]*+|\d++(?=/?>)) [^<>]*+ >
     """,
     re.VERBOSE,
 )
@@ -361,7 +361,7 @@ _CODE = (
 )
 # Letters in one case or with a capital (`iPhone`, too): alone, joined as in `E-mail`, `file(s)` and
 # `Yes/No`, or as the end of `2FA-Method`; with punctuation
-_PART = r"(?:[A-Z]?[a-z]+|[A-Z]+s?|[a-z][A-Z][a-z]+)"
+_PART = r"(?>(?:[A-Z]?[a-z]+|[A-Z]+s?|[a-z][A-Z][a-z]+)(?![A-Za-z]))"
 _WORD = re.compile(
     rf"(?:-(?=[A-Za-z]{{3}}))?[\"'“”„«‹‘(\[¿¡*•–—&]*+(?!{_CODE})"
     rf"(?:{_PART}(?:(?:['’&-]|-?/(?:-|(?=[A-Z]))){_PART}|\([A-Za-z]{{1,3}}\))*|(?:\w+-)+[A-Z][a-z]{{2,}})"

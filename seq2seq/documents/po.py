@@ -19,7 +19,7 @@ from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
 
 _LINE = re.compile(
-    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr)(?:[ \t]*+\[[ \t]*+(\d+)[ \t]*+\])?)?+"
+    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr)(?:[ \t]*+\[[ \t]*+(\d{1,3})[ \t]*+\])?)?+"
     r'[ \t]*+((?:"(?:[^"\\]|\\.)*+"[ \t]*+)*+)'
 )
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')

@@ -116,7 +116,7 @@ def _read_ass_text(content: str, start: int, end: int) -> list[Piece]:
     for index, piece in enumerate(pieces):
         if isinstance(piece.value, Mark):
             for size in _ASS_DRAWING.findall(piece.value.raw):
-                drawing = int(size) > 0
+                drawing = bool(size.strip("0"))
         elif drawing:
             pieces[index] = piece._replace(value=Mark(content[piece.start : piece.end]), tag="{}")
     return pieces

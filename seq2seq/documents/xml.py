@@ -20,7 +20,7 @@ SPACE = " \t\r\n"
 _TOKEN = re.compile(
     r"<!--.*?-->|(?P<cdata><!\[CDATA\[(?P<inner>.*?)\]\]>)|<\?.*?\?>"
     r"|<!DOCTYPE(?:[^\[<>\"']++|\"[^\"]*+\"|'[^']*+'"
-    r"|\[(?:[^\]<\"']++|\"[^\"]*+\"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<)*+\])*+>"
+    r"|\[(?:[^\]<\"']++|\"[^\"]*+\"|'[^']*+'|<!--.*?-->|<\?.*?\?>|<(?!!--|\?))*+\])*+>"
     r"|</(?P<close>[^\s<>]++)[^>]*+>"
     r"|<(?P<open>[^\s</>!?]++)(?:[^\"'<>]++|\"[^\"]*+\"|'[^']*+')*+>"
     r"|(?P<text>[^<]++)",
@@ -251,7 +251,7 @@ class Span:
 
 def opened(tag: str) -> str:
     """Return the start tag of an element that may have been closed in it."""
-    return re.sub(r"\s*/>$", ">", tag)
+    return f"{tag.removesuffix('/>').rstrip(SPACE)}>" if tag.endswith("/>") else tag
 
 
 def read_span(

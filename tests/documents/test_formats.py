@@ -1,6 +1,11 @@
 """All formats: what is not translated stays byte for byte."""
 
+import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import partial
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -12,9 +17,13 @@ from seq2seq.documents.lines import begins_as_code, is_plain
 from seq2seq.documents.placeholders import divide
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
-from tests.documents.hostile import LANGUAGES
+from tests.documents.hostile import LANGUAGES, PLACES, WORST, fill_place
 from tests.documents.marks import run_plan
 
+WORD = "<w:p><w:r><w:t>B</w:t></w:r></w:p>"
+UNIT, END = "<trans-unit id='1'><source>", "</source></trans-unit>"
+XLIFF = "<xliff version='1.2'><file><body>{}</body></file></xliff>"
+XML_FORMATS = {"docx", "odt", "resx", "stringsdict", "tmx", "ts", "xliff", "xml"}
 XML = "<?xml version='1.0' encoding='iso-8859-1'?>\n"
 SMALL = {
     "arb": '{"a": "A {n} dog", "@a": {"description": "x"}}',
@@ -38,6 +47,85 @@ SMALL = {
     "<trans-unit id='1'><source>A <g id='1'>dog</g></source></trans-unit></body></file></xliff>",
     "xml": XML + "<resources><string name='a'>A <b>dog</b> %s</string></resources>",
 }  # fmt: skip
+
+
+def seconds(suffix: str, place: str, unit: str, size: int) -> float:
+    """The processor time to read a document with `size` characters in its place."""
+    is_escaped = suffix in XML_FORMATS and "DOCTYPE" not in place
+    escaped = escape(unit) if is_escaped else unit
+    content = fill_place(suffix, place, escaped * (size // len(escaped)))
+    start = time.thread_time()
+    with suppress(UserError):
+        read_file(f"a.{suffix}", content, LANGUAGES)
+    return time.thread_time() - start
+
+
+def seconds_of_plan(unit: str, size: int) -> float:
+    """The processor time to make lines for a model of a text, and to take them back."""
+    text = f"A dog {unit * (size // len(unit))}"
+    start = time.thread_time()
+    run_plan(Plan([(text,)]), lambda line: f"{line} x")
+    return time.thread_time() - start
+
+
+def is_linear(measure: Callable[[int], float], size: int) -> bool:
+    """Tell whether four times the size take less than nine times as long: the square takes 16.
+
+    Other work on the machine disturbs one measurement, but not three.
+    """
+    return any((longer := measure(4 * size)) < 0.02 or longer < 9 * measure(size) for _ in range(3))
+
+
+@pytest.mark.parametrize("suffix", PLACES)
+def test_the_time_to_read_a_document_grows_with_its_size(suffix: str) -> None:
+    cases = [(place, unit) for place in PLACES[suffix] for unit in WORST]
+    slow = [case for case in cases if not is_linear(partial(seconds, suffix, *case), 1000)]
+    assert slow == []
+
+
+def test_the_time_to_find_placeholders_grows_with_the_text() -> None:
+    assert [x for x in WORST if not is_linear(partial(seconds_of_plan, x), 1000)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", PLACES)
+def test_the_worst_characters_of_each_format_are_read_at_any_size(suffix: str) -> None:
+    cases = [(place, unit) for place in PLACES[suffix] for unit in WORST]
+    place, unit = max(cases, key=lambda case: seconds(suffix, *case, 10_000))
+    sizes = (50_000, 100_000, 200_000)
+    print(suffix, repr(unit), *(f"{seconds(suffix, place, unit, size):.2f} s" for size in sizes))
+    assert is_linear(partial(seconds, suffix, place, unit), 50_000)
+
+
+DIGITS = "9" * 5000  # more than Python makes a number of
+
+
+@pytest.mark.parametrize(
+    ("suffix", "place", "characters", "message"),
+    [
+        ("po", "@", f'msgid "A dog"\nmsgstr[{DIGITS}] ""\n', "line 2: not a keyword"),
+        ("docx", "@", "<w:p><w:r><w:t>A<w:p/></w:t></w:r></w:p>", ""),
+        ("docx", "@", f"<w:p><w:r><w:t>A{WORD}</w:t></w:r></w:p>", "a text within another one"),
+        ("docx", "@", f"<w:p><w:r><w:rPr>{WORD}</w:rPr><w:t>A</w:t></w:r></w:p>", "within another"),
+        ("xliff", "@", XLIFF.format(f"{UNIT}A {UNIT}B{END}{END}"), "a text within another one"),
+        ("html", "@", f"A dog &#{DIGITS};", ""),
+        ("html", "@", f"A dog &#{'0' * 5000};", ""),
+        ("ass", "[Events]\nDialogue: 0,0,0,0,0,0,0,0,0,@", f"{{\\p{DIGITS}}}A dog", ""),
+    ],
+)
+def test_what_no_program_writes_is_refused_in_one_line_or_read(
+    suffix: str, place: str, characters: str, message: str
+) -> None:
+    content = fill_place(suffix, place, characters)
+    with pytest.raises(UserError, match=message) if message else nullcontext():
+        file = read_file(f"a.{suffix}", content, LANGUAGES)
+        assert file.join(run_plan(Plan(file.texts), str)) == content
+
+
+def test_a_number_of_html_is_read_as_browsers_do() -> None:
+    content = f"a&#x41;&#65;&#{'0' * 5000}66;&#38;lt; &#{DIGITS}; &#0;"
+    (text,) = read_file("a.html", content.encode(), LANGUAGES).texts
+    assert text == ("aAAB&lt; \ufffd \ufffd",)
 
 
 def translated(content: bytes, name: str, languages: Languages = LANGUAGES) -> bytes:
