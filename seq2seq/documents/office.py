@@ -157,8 +157,12 @@ _DOCX_PARTS = re.compile(
     re.ASCII,
 )
 # Programs write `w:p` and `a:p`; some libraries for XML give their own names to namespaces.
-_NAMESPACES = ("wordprocessingml/main", "wordprocessingml/2006/main")
-_NAMESPACES += ("drawingml/main", "drawingml/2006/main")
+_NAMESPACES = (
+    "wordprocessingml/main",
+    "wordprocessingml/2006/main",
+    "drawingml/main",
+    "drawingml/2006/main",
+)
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
 # What says where spelling errors and pages were in the original.
