@@ -132,17 +132,14 @@ def exact_match(
     return Score("exact match", percentage, signature, f"{equal} of {len(hypotheses)} lines")
 
 
-def bleu_metric(config: ScoreConfig, *, force: bool = False) -> BLEU:
+def bleu_metric(config: ScoreConfig) -> BLEU:
     """Make sacreBLEU's BLEU with the chosen tokenizer."""
     name = config.tokenize
     if name is not None and name not in BLEU.TOKENIZERS:
         raise UsageError(f"tokenizer {name}: unknown; choose from {', '.join(BLEU.TOKENIZERS)}")
     try:
-        return BLEU(
-            lowercase=config.lowercase,
-            tokenize=name,
-            force=force or name == "none",  # else it warns that the text is tokenized
-        )
+        # Without force, it warns of tokenized text and advises what no command has.
+        return BLEU(lowercase=config.lowercase, tokenize=name, force=True)
     except (ImportError, RuntimeError, OSError, SystemExit) as error:
         # Its package is not installed, or its model can't be downloaded.
         reason = " ".join(str(error).split())
@@ -175,6 +172,12 @@ def unsuited_tokenizer(bleu_signature: str, references: References) -> str:
         f"BLEU's tokenizer {used} does not suit the script of the references: add --tokenize"
         f" {suited} or flores200"
     )
+
+
+def tokenized_lines(lines: Sequence[str]) -> int:
+    """Count the lines that end in a full stop by itself; 0 unless most full stops are so."""
+    alone = sum(line.rstrip().endswith(" .") for line in lines)
+    return alone if 2 * alone > sum(line.rstrip().endswith(".") for line in lines) else 0
 
 
 def known_references(hypotheses: Sequence[str], references: References) -> list[list[Any]]:

@@ -1,15 +1,19 @@
 """`seq2seq score`: score translations, from a file or by a model, against references."""
 
 import argparse
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from tabulate import tabulate
+
 from seq2seq import score
 from seq2seq.cli.arguments import add_search_options, option
 from seq2seq.cli.text import file_name, print_json, read_leniently, report
-from seq2seq.errors import UsageError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.text import read_text_lines
 
 if TYPE_CHECKING:
@@ -38,12 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({name: list(map(asdict, values)) for name, values in results.items()})
     else:
         print(_as_text(scores, comparisons))
-    signature = scores[0].signature
-    too_long = score.too_long_for_ter([*systems.values(), *references])
-    for remark in filter(None, (too_long, score.unsuited_tokenizer(signature, references))):
+    named = dict(zip(arguments.reference, references, strict=True))
+    for remark in _remarks(systems, named, scores[0].signature):
         report(remark)
-    if "nrefs:var" in signature:
-        report("where some references of a line are blank, the others count (nrefs:var)")
     return 0
 
 
@@ -53,6 +54,14 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         raise UsageError("--model needs a text to translate: give -s")
     if arguments.paper and arguments.lowercase:
         raise UsageError("the paper's BLEU is cased: remove --lowercase or --paper")
+    names = [_first_name(arguments), *arguments.compare]
+    for name in arguments.compare:
+        if names.count(name) > 1:
+            raise UsageError(f"{file_name(name)}: is compared with itself; give two systems")
+    if arguments.compare:
+        from seq2seq.report.significance import check_seed
+
+        check_seed()
     search = argparse.ArgumentParser()
     add_search_options(search)
     used_by = dict.fromkeys(["source", *vars(search.parse_args([]))], "model")
@@ -79,39 +88,102 @@ def _scoring(arguments: argparse.Namespace) -> score.ScoreConfig:
     return config
 
 
+def _first_name(arguments: argparse.Namespace) -> str:
+    """Return the name of the system with which others are compared."""
+    return arguments.input or " + ".join(arguments.model)
+
+
 def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Read, or make, the translations of each system, by its name, and read the references."""
     first, paths = arguments.input or arguments.source, arguments.reference
-    systems = {path: read_leniently(path) for path in (first, *arguments.compare)}
+    lines = read_leniently(first)
+    others = {path: read_leniently(path) for path in arguments.compare}
     references = [list(read_text_lines(path)) for path in paths]
-    texts = systems | dict(zip(paths, references, strict=True))
-    score.check_counts({file_name(path): len(lines) for path, lines in texts.items()})
+    texts = [(first, lines), *others.items(), *zip(paths, references, strict=True)]
+    for path, text in texts:
+        _refuse_columns(path, text)
+    score.check_counts({file_name(path): len(text) for path, text in texts})
     if arguments.model:
         from seq2seq.cli.translation_options import load_translator
         from seq2seq.report.sets import find_warnings
 
-        sources = systems.pop(first)
-        translations = load_translator(arguments).translate(sources)
-        report(str(find_warnings(sources, translations)[0]))
-        systems = {" + ".join(arguments.model): [one.text for one in translations], **systems}
-    return systems, references
+        translations = load_translator(arguments).translate(lines)
+        report(str(find_warnings(lines, translations)[0]))
+        lines = [one.text for one in translations]
+    return {_first_name(arguments): lines, **others}, references
+
+
+def _refuse_columns(path: str, lines: Sequence[str]) -> None:
+    """Refuse a file of several columns, which would be scored as one long text."""
+    if lines and all("\t" in line for line in lines):
+        name = file_name(path)
+        raise UserError(
+            f"{name}: every line has a tab, so these are columns; give each as a file of its own:"
+            f" cut -f 1 {shlex.quote(name)} > FILE"
+        )
+
+
+_PIECES = re.compile("@@( |$)|\u2581")
+
+
+def _remarks(
+    systems: dict[str, list[str]], named: dict[str, list[str]], signature: str
+) -> Iterator[str]:
+    """Say what makes the scores misleading, or is left out of them."""
+    references, texts = list(named.values()), [*systems.items(), *named.items()]
+    if too_long := score.too_long_for_ter([text for _, text in texts]):
+        yield too_long
+    if unsuited := score.unsuited_tokenizer(signature, references):
+        yield unsuited
+    if "nrefs:var" in signature:
+        yield "where some references of a line are blank, the others count (nrefs:var)"
+    missing = [not any(map(str.strip, row)) for row in zip(*references, strict=True)]
+    for name, lines in systems.items():
+        wrong = [
+            bool(line.strip())
+            for line, is_missing in zip(lines, missing, strict=True)
+            if is_missing
+        ]
+        if any(wrong):
+            yield (
+                f"{file_name(name)}: {sum(wrong):,} of {len(lines):,} lines have no reference but a"
+                " blank one, and their words count as wrong: remove these lines from all files"
+            )
+    for name, lines in texts:
+        if "|tok:none|" not in signature and (count := score.tokenized_lines(lines)):
+            yield (
+                f"{file_name(name)}: {count:,} of {len(lines):,} lines end in ' .', as tokenized"
+                " text does: score text that is not tokenized, or add --tokenize none to compare"
+                " the tokens as they are"
+            )
+        if count := sum(bool(_PIECES.search(line)) for line in lines):
+            yield (
+                f"{file_name(name)}: {count:,} of {len(lines):,} lines have pieces of words in them"
+                " (@@ or \u2581): join the pieces to words before you score"
+            )
 
 
 def _as_text(scores: list[score.Score], comparisons: "list[Comparison]") -> str:
     """Align the scores, then each system's differences, and list the signatures below them."""
     lines = _align([(s.name, f"{s.value:6.2f}", s.detail) for s in scores])
     signatures = {s.name: s.signature for s in scores}
-    for system, against in groupby(comparisons, lambda comparison: comparison.system):
+    for (system, baseline), against in groupby(comparisons, lambda c: (c.system, c.baseline)):
         rows = []
         for c in against:
-            bounds = "95%: {:.2f} to {:.2f}".format(*c.interval)
-            p_value = f"p = {c.p_value:.4f}"
-            rows.append((c.metric, f"{c.value:6.2f}", f"{c.difference:+6.2f}", p_value, bounds))
+            bounds = "{:.2f} to {:.2f}".format(*c.interval)
+            better = file_name(c.better) if c.better else "not significant"
+            figures = (f"{c.value:.2f}", f"{c.difference:+.2f}", bounds, f"{c.p_value:.4f}")
+            rows.append((c.metric, *figures, better))
             signatures[c.metric] = c.signature
-            heading = f"{file_name(system)} against {file_name(c.baseline)}"
+            heading = f"{file_name(system)} against {file_name(baseline)}"
             heading += f" ({c.differing_lines} lines differ)"
-        lines += ["", heading, *_align(rows)]
+        align = ("left", "right", "right", "right", "right", "left")
+        table = tabulate(rows, _COLUMNS, "plain", colalign=align, disable_numparse=True)
+        lines += ["", heading, *map(str.rstrip, table.splitlines())]
     return "\n".join([*lines, "", *map("|".join, signatures.items())])
+
+
+_COLUMNS = ("metric", "score", "difference", "95 % interval of the score", "p", "better (p < 0.05)")
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:

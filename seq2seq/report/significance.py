@@ -4,6 +4,7 @@ The paired test is bootstrap resampling (Koehn 2004). Its seed is sacreBLEU's: 1
 environment variable SACREBLEU_SEED.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import ne
@@ -17,7 +18,16 @@ from seq2seq.score import ScoreConfig, all_metrics, bleu_metric, known_reference
 
 SAMPLES = 1000
 """Bootstrap samples of a test and of an interval."""
+SIGNIFICANT = 0.05
+"""A difference with a smaller p-value is called significant."""
 _CHRF = CHRF()
+
+
+def check_seed() -> None:
+    """Check the environment variable from which sacreBLEU takes the seed of its samples."""
+    seed = os.environ.get("SACREBLEU_SEED", "none")
+    if seed.lower() != "none" and not (seed.isascii() and seed.isdecimal()):
+        raise UsageError(f"SACREBLEU_SEED={seed}: must be a whole number, or none")
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,14 @@ class Comparison:
     counts the resamplings that exceed the difference and not those that equal it."""
     signature: str
 
+    @property
+    def better(self) -> str:
+        """The system whose score is better by more than chance, or the empty string if none is."""
+        if self.p_value >= SIGNIFICANT:
+            return ""
+        is_higher = self.difference > 0
+        return self.system if is_higher != (self.metric == "TER") else self.baseline
+
 
 def compare(
     systems: Mapping[str, Sequence[str]],
@@ -50,6 +68,7 @@ def compare(
 
     The result has a comparison for each other system and each metric.
     """
+    check_seed()
     if len(systems) < 2:
         raise UsageError("a comparison needs two systems, each under its own name")
     for hypotheses in systems.values():
@@ -90,8 +109,8 @@ def bleu_interval(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
 ) -> tuple[float, float]:
     """Compute the bounds of BLEU's 95 % interval by `SAMPLES` bootstrap samples."""
-    # Forced, because `score_all` has given the warning of tokenized text.
-    metric = bleu_metric(ScoreConfig(tokenize=tokenize), force=True)
+    check_seed()
+    metric = bleu_metric(ScoreConfig(tokenize=tokenize))
     result = metric.corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
     # Of few lines, the interval can reach beyond what a score can be.
     return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)

@@ -70,6 +70,70 @@ def test_texts_that_make_a_score_misleading_are_told_of(files: Path, seq2seq: Ca
     assert seq2seq(*words, "--tokenize", "zh").err == ""
 
 
+def test_translations_whose_reference_is_blank_are_counted(files: Path, seq2seq: Callable) -> None:
+    write(files / "half.de", [REFERENCES[0], "", " "])
+    write(files / "also.de", ["", REFERENCES[1], ""])
+    words = ("score", "-i", "out.de", "-r")
+    assert (
+        "out.de: 2 of 3 lines have no reference but a blank one" in seq2seq(*words, "half.de").err
+    )
+    assert "out.de: 1 of 3 lines" in seq2seq(*words, "half.de", "-r", "also.de").err
+    write(files / "out.de", [HYPOTHESES[0], "", ""])  # blank lines of a document, on both sides
+    assert seq2seq(*words, "half.de").err == ""
+
+
+TOKENIZED = ["Ein Hund läuft .", "Er sieht das Meer .", "Gut so ."]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (TOKENIZED, "out.de: 3 of 3 lines end in ' .'"),
+        (
+            ["Der Nord@@ -Süd-Dialog", "Ein Hund im Schn@@", "Gut."],
+            "out.de: 2 of 3 lines have pieces",
+        ),
+        (
+            ["\u2581Ein \u2581Hund", "Zwei @@ Zeichen", "a@@b.de"],
+            "out.de: 2 of 3 lines have pieces",
+        ),
+    ],
+)
+def test_tokens_and_pieces_that_are_scored_as_text_are_told_of(
+    lines: list[str], told: str, files: Path, seq2seq: Callable
+) -> None:
+    write(files / "out.de", lines)
+    (line,) = seq2seq("score", "-i", "out.de", "-r", "test.de").err.splitlines()
+    assert told in line
+
+
+def test_tokens_are_compared_without_a_remark_by_the_option_that_the_remark_names(
+    files: Path, seq2seq: Callable
+) -> None:
+    write(files / "out.de", TOKENIZED)
+    words = ("score", "-i", "out.de", "-r", "out.de")
+    (option,) = set(re.findall("add (--[a-z]+ [a-z]+)", seq2seq(*words).err))
+    result = seq2seq(*words, *option.split())
+    assert (result.code, result.err) == (0, "")
+    assert "|tok:none|" in result.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["-i out.de -r two.tsv", "-i two.tsv -r test.de", "-i out.de -r test.de --compare two.tsv"],
+)
+def test_columns_are_not_scored_as_one_text(words: str, files: Path, seq2seq: Callable) -> None:
+    write(files / "two.tsv", [f"{a}\t{b}" for a, b in zip(REFERENCES, OTHER, strict=True)])
+    result = seq2seq("score", *words.split())
+    assert result.code == 1
+    assert "two.tsv: every line has a tab" in result.err
+
+
+def test_a_tab_within_one_line_is_text(files: Path, seq2seq: Callable) -> None:
+    write(files / "test.de", [REFERENCES[0], "Gut:\tso", "x"])
+    assert seq2seq("score", "-i", "out.de", "-r", "test.de").code == 0
+
+
 def test_two_files_are_scored_without_loading_torch(files: Path) -> None:
     script = "import sys; from seq2seq.cli.main import main; main(sys.argv[1:])\n"
     script += "sys.exit(sys.modules.keys() & {'torch', 'numpy', 'sacremoses'} != set())"
@@ -114,9 +178,15 @@ def test_systems_are_compared(seq2seq: Callable, seq2seq_json: Callable) -> None
     assert "|bs:1000|seed:12345|" in comparisons[0]["signature"]
 
     printed = seq2seq("score", *words).out
-    assert "\nother.de against out.de (3 lines differ)\nBLEU " in printed
-    assert "\ntest.de.gz against out.de (2 lines differ)\nBLEU " in printed
-    assert f"p = {comparisons[0]['p_value']:.4f}" in printed
+    assert "\nother.de against out.de (3 lines differ)\nmetric " in printed
+    assert "\ntest.de.gz against out.de (2 lines differ)\nmetric " in printed
+    for number, better in ((0, "out.de"), (3, "out.de"), (4, "test.de.gz")):
+        c = comparisons[number]
+        bounds = "{:.2f} to {:.2f}".format(*c["interval"])
+        assert c["p_value"] < 0.05
+        shown = f"{c['metric']} {c['value']:.2f} {c['difference']:+.2f} {bounds} {c['p_value']:.4f} {better}"
+        assert shown in re.sub(" +", " ", printed)
+    assert "  95 % interval of the score  " in printed
     assert f"\nBLEU|{comparisons[0]['signature']}\n" in printed
     assert max(map(len, printed.splitlines())) <= 100
 
@@ -133,6 +203,12 @@ def test_a_model_is_scored(files: Path, model: Path, seq2seq_json: Callable) -> 
     results = seq2seq_json("score", "--model", model, *TEXTS, *words)
     assert values(results)["exact match"] == 100
     assert results["comparisons"][0]["baseline"] == str(model)
+
+
+def test_a_model_is_compared_with_copies_of_its_source(model: Path, seq2seq_json: Callable) -> None:
+    results = seq2seq_json("score", "--model", model, *TEXTS, "--compare", "test.en")
+    named = {(c["system"], c["baseline"]) for c in results["comparisons"]}
+    assert named == {("test.en", str(model))}
 
 
 @pytest.mark.parametrize(("given", "used"), [([], "none"), (["--tokenize", "intl"], "intl")])
@@ -154,8 +230,21 @@ def test_a_model_isn_t_opened_for_texts_that_aren_t_parallel(
     assert "test.en has 2 lines, test.de has 3" in result.err
 
 
-@pytest.mark.parametrize("words", ["--tokenize 13b", "--paper --language german"])
+@pytest.mark.parametrize(
+    "words", ["--tokenize 13b", "--paper --language german", "--compare other.de other.de"]
+)
 def test_a_model_isn_t_opened_when_an_option_is_refused(words: str, seq2seq: Callable) -> None:
     result = seq2seq("score", "--model", "nowhere", *TEXTS, *words.split())
     assert result.code == 2
     assert re.search(rf"\b{words.rpartition(' ')[2]}\b", result.err)
+
+
+def test_a_seed_that_is_no_number_is_refused_before_a_model_is_opened(
+    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "abc")
+    result = seq2seq("score", "--model", "nowhere", *TEXTS, "--compare", "other.de")
+    assert result.code == 2
+    assert "SACREBLEU_SEED=abc" in result.err
+    monkeypatch.setenv("SACREBLEU_SEED", "None")  # sacreBLEU's word for a new one each time
+    assert seq2seq("score", "-i", "out.de", "-r", "test.de", "--compare", "other.de").code == 0
