@@ -10,7 +10,7 @@ from subprocess import PIPE
 import numpy as np
 import pytest
 
-from seq2seq.report.significance import bleu_interval, compare
+from seq2seq.report.significance import Comparison, bleu_interval, compare
 from seq2seq.score import bleu
 
 
@@ -78,3 +78,20 @@ def test_an_interval_is_that_of_resampled_texts() -> None:
         values.append(bleu(drawn_outputs, [drawn_references]).value)
     expected = np.percentile(values, [2.5, 97.5])
     assert bleu_interval(outputs, references) == pytest.approx(expected, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("metric", "difference", "p_value", "better"),
+    [
+        ("BLEU", 1.0, 0.01, "new"),
+        ("BLEU", -1.0, 0.01, "old"),
+        ("TER", 1.0, 0.01, "old"),
+        ("TER", -1.0, 0.01, "new"),
+        ("TER", -1.0, 0.05, ""),
+    ],
+)
+def test_a_lower_ter_is_better_and_a_higher_score_of_the_others(
+    metric: str, difference: float, p_value: float, better: str
+) -> None:
+    found = Comparison("new", "old", metric, 50.0, difference, p_value, (40.0, 60.0), 9, "")
+    assert found.better == better
