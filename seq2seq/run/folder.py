@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.errors import UserError
-from seq2seq.files import MAX_BYTES, parse_json, read_regular_file
+from seq2seq.files import MAX_BYTES, parse_json, present_name, read_regular_file
 from seq2seq.model_folder import WEIGHTS_FILE, holds_model
 
 
@@ -64,7 +64,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 def find_model(run: Path) -> Path:
     """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint."""
-    if not run.is_dir():
+    if not present_name(run).is_dir():
         raise UserError(f"{run}: no folder of this name; give the run_dir of a run")
     if (run / "vocab.json").exists():
         raise UserError(f"{run}: is a model of Marian's: convert it with seq2seq import")

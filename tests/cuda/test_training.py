@@ -7,11 +7,11 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seq2seq.batches import EncodedCorpus, Rows
 from seq2seq.device import Compute
-from seq2seq.fast.training import FastForms
+from seq2seq.fast.training import FastForms, ResidualNorm
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
 from seq2seq.run.training import fit_memory
@@ -21,7 +21,7 @@ from seq2seq.trainer import Trainer
 from seq2seq.update import DivergenceError, StepNumbers, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
-from tests.models import ALL_MODERN
+from tests.models import ALL_MODERN, perturb
 from tests.toy import encoded_corpus, update
 from tests.training.records import train
 
@@ -90,6 +90,16 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
     assert journal.given_meanwhile == [0] * 10
     if dtype is torch.float32:
         torch.testing.assert_close(*map(weights_of, trainers), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_norm_on_a_gpu_has_the_epsilon_of_the_plain_one(bias: bool) -> None:
+    x = torch.randn(5, 16)
+    plain = nn.LayerNorm(16, eps=0.5, bias=bias)
+    perturb(plain)
+    expected = plain(x)
+    found = ResidualNorm(plain.to(CUDA))(x.to(CUDA))
+    torch.testing.assert_close(inside(found), expected)
 
 
 @pytest.mark.parametrize("most", [None, 40], ids=["whole", "in parts"])

@@ -38,6 +38,20 @@ def test_a_search_waits_at_its_ends_only(
     assert all(journal.given_meanwhile[:-1])
 
 
+def test_translations_stay_what_they_were_after_longer_ones(trained: TrainedModel) -> None:
+    """The memory of graphs that were recorded has moved to make room."""
+    search = SearchConfig(max_extra_tokens=4)
+    on_gpu, on_cpu = (
+        Translator(trained, TranslationOptions(device=device, precision="fp32", search=search))
+        for device in ("cuda", "cpu")
+    )
+    for lines in (*[LINES[:1], LINES[3:]] * 2, [" ".join(LINES * 3)], LINES[:1], LINES[3:]):
+        found, expected = (each.translate(lines) for each in (on_gpu, on_cpu))
+        assert [each.text for each in found] == [each.text for each in expected]
+        scores = [each.score for each in expected]
+        assert [each.score for each in found] == pytest.approx(scores, abs=1e-4)
+
+
 def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:
     graphs, x = Graphs(torch.device("cuda"), most=2), torch.zeros(1, device="cuda")
     for key in (1, 2, 1, 3, 1, 2, 3, 1):

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from seq2seq.batches import EncodedCorpus
-from seq2seq.data.corpus import DataConfig, FilterConfig, Split, SplitConfig
+from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, Split, SplitConfig
 from seq2seq.data.encoding import map_in_processes
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.errors import UserError
@@ -379,6 +379,58 @@ def test_a_missing_target_line_is_reported(run: Preparation) -> None:
     run.of(config)
     assert "hardly correlate in 4 of 8 windows" in run
     assert f"first at {config.train.source}:4001 to 5000" in run
+
+
+def test_counts_and_lines_are_those_of_the_text_in_however_many_parts_it_is_encoded(
+    run: Preparation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three corpora, of which one has three parts, against what the test has put into them."""
+    monkeypatch.setattr("seq2seq.data.encoding._ENCODED_PAIRS", 1000)
+    odd = {
+        "blank source": (("", "A"), (7, 1501, 2600, 2601)),
+        "blank target": (("a", " "), (999, 1000, 1001)),
+        "too long": (("a", "THE " * 200), (1, 2700)),
+    }
+    equal = range(1300, 2400, 20)
+    pairs = sentences(2700, seed=1)
+    for pair, lines in odd.values():
+        for line in lines:
+            pairs[line - 1] = pair
+    for line in equal:
+        pairs[line - 1] = (f"a house {line}", f"a house {line}")
+    base = run.configure(filter=FilterConfig(max_tokens=150, max_length_ratio=1e9))
+    corpora = {}
+    for name, of_corpus in (("long", pairs), ("short", TRAIN), ("last", TRAIN[:30])):
+        paths = two_files(run.folder, name, *map(list, zip(*of_corpus, strict=True)))
+        corpora[name] = CorpusConfig(**paths)
+    prepared = run.of(replace(base, train=SplitConfig(), corpora=corpora))
+    counts = prepared.counts["corpora.long"]
+    assert counts.read == 2700
+    dropped = {reason: len(lines) for reason, (_, lines) in odd.items()}
+    assert {reason: n for reason, n in counts.dropped.items() if n} == dropped
+    sizes = {"long": 2700 - sum(dropped.values()), "short": 300, "last": 30}
+    for name, size in sizes.items():
+        assert prepared.counts[f"corpora.{name}"].kept == size
+    assert prepared.mixture is not None
+    assert prepared.mixture.sizes == sizes
+    assert len(prepared.train) == sum(sizes.values())
+    (warning,) = [line for line in prepared.warnings if "equal to its source" in line]
+    first = ", ".join(f"{corpora['long'].source}:{line}" for line in equal[:3])
+    blank = dropped["blank source"] + dropped["blank target"]
+    assert warning.startswith(f"{len(equal)} of {2700 - blank:,} training pairs have a target")
+    assert f"first {first}: check" in warning
+
+
+def test_a_line_that_is_missing_in_a_later_part_of_the_text_is_reported(
+    run: Preparation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.data.encoding._ENCODED_PAIRS", 1000)
+    sources, targets = map(list, zip(*sentences(3000, seed=1), strict=True))
+    del targets[2100]
+    config = run.configure(list(zip(sources, targets, strict=False)))
+    (warning,) = run.of(config).warnings
+    assert "hardly correlate in 1 of 3 windows" in warning
+    assert f"first at {config.train.source}:2001 to 2999" in warning
 
 
 def test_extreme_length_ratios_are_reported_with_their_lines(run: Preparation) -> None:

@@ -5,6 +5,7 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -99,6 +100,48 @@ def test_a_long_output_may_still_overtake_a_finished_one(short: float) -> None:
     expected = [math.log(1 - short) / (26 / 6), math.log(short)]
     assert [hypothesis.score for hypothesis in found[0]] == pytest.approx(expected)
     assert_same(found[0], plain_beam_search(table, 0, 20, 1.0, 2)[:2])
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.0, 2.5])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"kind": FastBeams},
+        {"by": partial(constrained_search, terms=[[]] * 2, continuing=())},
+    ],
+    ids=["beam", "fast beam", "constrained"],
+)
+def test_the_search_goes_on_while_the_longest_output_can_win_by_one_percent(
+    alpha: float, how: dict[str, Any]
+) -> None:
+    """To end at once is the best output but for that of the maximum length, another per sentence.
+
+    One token less, or a bound a tenth lower, and it could not win.
+    """
+    limits, shorts = [20, 12], []
+    for limit in limits:
+        penalty = ((6 + limit) / 6) ** alpha
+        shares = np.linspace(0.5, 1 - 1e-9, 1_000_000)
+        # The longer one's log-probability, penalized, is 0.99 times the shorter one's.
+        better = np.log(1 - shares) / penalty > 0.99 * np.log(shares)
+        shorts.append(float(shares[better][-1]))
+
+    def logits(sentence: int, prefix: Ids) -> list[float]:
+        if not prefix:
+            return [-60.0, math.log(shorts[sentence]), math.log(1 - shorts[sentence])]
+        end = len(prefix) == limits[sentence]
+        return [-60.0, 0.0, -60.0] if end else [-60.0, -60.0, 0.0]
+
+    table = Table(1, vocab_size=3)
+    table.logits = logits
+    kind = how.get("kind")
+    given = (kind,) if kind else ()
+    others = {name: value for name, value in how.items() if name != "kind"}
+    found = search(table, limits, *given, beam_size=2, alpha=alpha, **others)
+    for sentence, limit in enumerate(limits):
+        assert [hypothesis.token_ids for hypothesis in found[sentence]] == [[2] * limit]
+        assert_same(found[sentence], plain_beam_search(table, sentence, limit, alpha, 2)[:1])
 
 
 def test_the_search_stops_as_soon_as_no_live_hypothesis_can_win() -> None:

@@ -1,16 +1,19 @@
 """Tokens as rows against the plain model of padded batches: losses, gradients, shapes."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seq2seq.batches import Batching, EncodedCorpus, cut, encode_ids, new_corpus
 from seq2seq.device import Compute
-from seq2seq.fast.rows import GridLayout, Shape, pack, row_states
+from seq2seq.fast.rows import GridLayout, Shape, Side, pack, row_states
 from seq2seq.fast.training import FastForms
 from seq2seq.sizes import Positions, Start
 from seq2seq.transformer import Transformer
@@ -109,6 +112,37 @@ def test_flex_attention_is_that_of_padded_sentences(tmp_path: Path, make_model: 
                 states = row_states(forms.model, batch, FlexLayout)
                 torch.testing.assert_close(states[:rows], expected, rtol=0, atol=1e-9)
                 assert states.isfinite().all()
+
+
+# A block of queries ends with the first row of a sentence; sentences are longer than blocks.
+BORDERS = [([127, 1, 5], [128, 3, 9]), ([255, 2], [256, 40]), ([300, 1, 90], [1, 500, 2])]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=9))
+@example(list(zip(*BORDERS[0], strict=True)))
+@example(list(zip(*BORDERS[1], strict=True)))
+@example(list(zip(*BORDERS[2], strict=True)))
+def test_the_blocks_of_flex_attention_hold_every_key_of_each_query(
+    lengths: list[tuple[int, int]],
+) -> None:
+    from seq2seq.fast.attention import FlexLayout
+
+    sides, sentences = [], []
+    for of_side in zip(*lengths, strict=True):
+        starts = torch.tensor([0, *itertools.accumulate(of_side)])
+        positions = torch.cat([torch.arange(length) for length in of_side])
+        sides.append(Side(positions, starts, max(of_side)))
+        sentences.append(torch.repeat_interleave(torch.tensor(of_side)))
+    for queries, keys, causal in ((0, 1, False), (1, 0, False), (0, 0, False), (0, 0, True)):
+        same = sentences[queries].unsqueeze(1) == sentences[keys]  # (N, M)
+        expected = same.tril() if causal else same
+        mask = FlexLayout(sides[queries], sides[keys], causal=causal).mask
+        n, m = (torch.arange(size) for size in expected.shape)
+        zero = torch.tensor(0)
+        attends = mask.mask_mod(zero, zero, n.unsqueeze(1), m)
+        in_blocks = mask.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)
+        assert torch.equal(attends & in_blocks[: len(n), : len(m)], expected)
 
 
 @pytest.mark.parametrize("small", [0, 2**19], ids=["attention in bf16", "attention in float32"])

@@ -42,6 +42,16 @@ def test_tensors_come_back_to_the_bit_and_keep_their_values_if_the_file_changes(
         assert torch.equal(found[name], value)
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_who_may_read_tensors_is_a_matter_of_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        save_tensors(TENSORS, tmp_path / "tensors")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "tensors").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 def with_header(length: int, header: bytes, data: bytes = b"") -> bytes:
     return struct.pack("<Q", length) + header + data
 

@@ -10,6 +10,8 @@ from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
 from seq2seq.files import read_manifest
+from seq2seq.report.card import facts_of_run
+from seq2seq.report.run_report import make_report
 from seq2seq.run.folder import find_model
 
 
@@ -27,6 +29,25 @@ def test_the_scores_of_the_card_are_those_of_the_model(run: Path, seq2seq_json: 
         assert result.metric_name == f"{name} {scores[name]['signature']}"
         assert f"| {name} | {scores[name]['value']:.2f} |" in card.text
     assert "with beam 4 and alpha 0.6." in card.text
+
+
+def test_only_the_card_of_the_model_that_translated_has_its_scores(
+    run: Path, tmp_path: Path
+) -> None:
+    """With a mean, that is the mean; without one, the best checkpoint."""
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(copy / "averaged", ignore_errors=True)
+    alone = make_report(copy, [], device="cpu")
+    assert main(["average", "--model", str(copy), "--last", "2"]) == 0
+    beside_mean = make_report(copy, [], device="cpu")
+    for report, of_best, of_mean in ((alone, True, False), (beside_mean, False, True)):
+        scores = [s for each in report.sets for s in each.scores if s.name in ("BLEU", "chrF2")]
+        assert scores
+        for averaged, has_scores in ((0, of_best), (2, of_mean)):
+            facts = facts_of_run(report, averaged=averaged)
+            found = [score for _, score in facts.scores if score.name in ("BLEU", "chrF2")]
+            assert found == (scores if has_scores else [])
+            assert (facts.output_warnings is not None) == has_scores
 
 
 def test_the_card_of_a_mean_has_its_run(run: Path, tmp_path: Path) -> None:

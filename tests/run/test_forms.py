@@ -1,5 +1,7 @@
 """The core alone trains, validates and translates as the fast forms do."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +13,15 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import load_model
+from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.config import Config
 from seq2seq.run.folder import find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.run.training import run_training
-from seq2seq.search import SearchConfig
-from seq2seq.translate import PlainTranslator
-from tests.conftest import MakeTrained
+from seq2seq.search import Hypothesis, SearchConfig
+from seq2seq.tokenizer import END_ID, Tokenizer, TokenizerConfig
+from seq2seq.translate import PlainTranslator, SearchInput
+from tests.conftest import MakeModel, MakeTrained
 from tests.models import perturb
 from tests.toy import weights
 
@@ -53,6 +56,53 @@ def test_plain_and_fast_forms_translate_alike(
         assert plain == [translation.text for translation in fast.translate(lines)]
         assert plain[0] == ""
         assert len(set(plain)) > 5
+
+
+class Echo:
+    """An engine that finds each source again, and keeps what it was given."""
+
+    def __init__(self, before: list[int]) -> None:
+        self.before, self.batches = before, list[list[SearchInput]]()
+
+    def search(self, inputs: Sequence[SearchInput], config: SearchConfig) -> list[list[Hypothesis]]:
+        assert inputs
+        self.batches.append(list(inputs))
+        outputs = []
+        for each in inputs:
+            *source, end = each.source_ids
+            assert (source[: len(self.before)], end) == (self.before, END_ID)
+            source = source[len(self.before) :]
+            assert each.max_length == len(source) + config.max_extra_tokens
+            outputs.append([Hypothesis(source, 0.0, truncated=False)])
+        return outputs
+
+
+@pytest.mark.parametrize("controls", [[], [">>de<<"], [">>de<<", ">>fr<<"]], ids=len)
+def test_the_plain_translator_gives_each_line_to_the_model_once_however_long_it_is(
+    make_model: MakeModel, sentences: list[str], controls: list[str]
+) -> None:
+    """A batch has 2,048 pieces, or one line that has more."""
+    config = TokenizerConfig(vocab_size=70)
+    tokenizer = Tokenizer.train(sentences, config, controls=controls)
+    model = make_model(vocab_size=tokenizer.vocab_size)
+    trained = TrainedModel(model, tokenizer, "en", "de")
+    translator = PlainTranslator(trained, Compute(), SearchConfig(max_extra_tokens=7))
+    to = "fr" if len(controls) > 1 else None
+    before = [tokenizer.controls[f">>{to or 'de'}<<"]] if controls else []
+    translator.engine = engine = Echo(before)
+    lines = [" ".join(3 * sentences[:n]) for n in (1, 90, 2, 0, 25, 3)] + ["  ", *sentences]
+    told: list[tuple[int, int]] = []
+    found = translator.translate(lines, to=to, on_batch=lambda *counts: told.append(counts))
+    assert found == [line.strip() for line in lines]
+    widths = [max(len(each.source_ids) for each in batch) for batch in engine.batches]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 2048
+    for width, batch in zip(widths, engine.batches, strict=True):
+        assert len(batch) == 1 or len(batch) * (width - 1 - len(before)) <= 2048
+    translated = sum(map(bool, found))
+    counts = list(itertools.accumulate(map(len, engine.batches)))
+    assert told == [(count, translated) for count in counts]
+    assert counts[-1] == translated
 
 
 @pytest.mark.parametrize(

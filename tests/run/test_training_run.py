@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,10 @@ from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.folder import checkpoints
-from seq2seq.run.records import read_metrics
+from seq2seq.run.records import FileRecorder, read_metrics
 from seq2seq.run.training import TrainingRun, describe
 from seq2seq.text import SentencePair
+from seq2seq.trainer import Progress
 from seq2seq.transformer import Transformer
 from seq2seq.update import TrainingConfig
 from tests.toy import script_validation, train, validation, weights
@@ -161,6 +163,29 @@ def test_a_resumed_run_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
     train(toy, tmp_path, resume=True)
     assert present == [set()] * 6
     assert [folder.name for folder in checkpoints(tmp_path)][-1] == "step_00000004"
+
+
+def test_a_run_that_was_stopped_validates_if_a_lower_limit_ends_it(
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(recorder: FileRecorder, progress: Progress) -> None:
+        if progress.step == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    validations: list[int] = []
+    improving_bleu(monkeypatch, validations.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileRecorder, "show_progress", interrupt)
+        with pytest.raises(SystemExit):
+            train(toy, tmp_path, max_steps=100, checkpoint_steps=50)
+    assert not validations
+    assert not (tmp_path / "best").exists()
+    (stopped,) = checkpoints(tmp_path)
+    train(toy, tmp_path, resume=True, max_steps=2, checkpoint_steps=50)
+    assert validations == [1]
+    assert checkpoints(tmp_path) == [stopped]
+    assert_close(weights(tmp_path / "best"), weights(stopped), rtol=0, atol=0)
+    assert json.loads((tmp_path / "finished.json").read_bytes())["step"] >= 3
 
 
 def test_files_of_the_user_in_a_model_folder_are_kept(

@@ -20,8 +20,16 @@ def test_other_pages_are_refused(server: Served, origin: str) -> None:
     answer = server.ask("POST", "/translate?q=a&source=en&target=de", headers={"origin": origin})
     assert answer.status == 403
     assert answer.headers["access-control-allow-origin"] is None
-    # The own page is let through.
-    assert server.ask("GET", "/health", headers={"origin": server.url}).status == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "localhost"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_own_page_is_let_through_also_behind_a_proxy_with_https(
+    server: Served, scheme: str, host: str
+) -> None:
+    host = host.format(server.port)
+    headers = {"host": host, "origin": f"{scheme}://{host}"}
+    assert server.ask("GET", "/health", headers=headers).status == 200
 
 
 def test_a_page_that_is_allowed_may_ask() -> None:

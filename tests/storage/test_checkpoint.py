@@ -9,7 +9,7 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.files import MANIFEST
-from seq2seq.model_folder import TrainedModel, average, load_model, save_model
+from seq2seq.model_folder import TrainedModel, average, holds_model, load_model, save_model
 from seq2seq.run import checkpoint
 from seq2seq.run.folder import checkpoints, find_model
 from seq2seq.sizes import Activation, Positions, Start
@@ -62,15 +62,22 @@ def take_steps(model: Transformer, count: int) -> torch.optim.Adam:
     return adam
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, CONFIG, "tokenizer.model", "optimizer.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [WEIGHTS, CONFIG, "tokenizer.model", "optimizer.safetensors", "mean.safetensors"],
+)
 def test_damage_anywhere_is_detected(tmp_path: Path, make_trained: MakeTrained, name: str) -> None:
     trained = make_trained()
-    folder = checkpoint.save_checkpoint(tmp_path, 1, trained, take_steps(trained.model, 1), {})
+    adam, mean = take_steps(trained.model, 1), dict(make_trained(seed=2).model.named_parameters())
+    folder = checkpoint.save_checkpoint(tmp_path, 1, trained, adam, {}, mean)
     content = (folder / name).read_bytes()
 
     def read() -> None:
         if name == "optimizer.safetensors":
             checkpoint.restore_checkpoint(folder, trained.model, make_adam(trained.model))
+        elif name == "mean.safetensors":
+            found = checkpoint.read_mean(folder, trained.model)
+            torch.testing.assert_close(found, mean, rtol=0, atol=0, check_device=False)
         else:
             load_model(folder)
 
@@ -87,6 +94,35 @@ def test_damage_anywhere_is_detected(tmp_path: Path, make_trained: MakeTrained, 
         read()
     (folder / name).write_bytes(content)
     read()
+
+
+def test_a_model_whose_replacement_was_killed_is_found(
+    tmp_path: Path, make_trained: MakeTrained
+) -> None:
+    """The process was killed after it had renamed the old one, before the new one had its name."""
+    trained, folder = make_trained(), tmp_path / "model"
+    save_model(folder, trained)
+    folder.rename(tmp_path / f".model.{'0' * 16}.old")
+    assert holds_model(folder)
+    assert find_model(folder) == folder
+    assert_equal(load_model(folder).model, trained.model)
+    assert not holds_model(tmp_path / "other")
+
+
+@pytest.mark.parametrize("with_model", [False, True], ids=["alone", "beside a model"])
+def test_a_model_replaces_no_other_files(
+    tmp_path: Path, make_trained: MakeTrained, with_model: bool
+) -> None:
+    folder, trained = tmp_path / "model", make_trained()
+    if with_model:
+        save_model(folder, trained)
+        save_model(folder, make_trained(seed=3))  # which may be replaced
+    folder.mkdir(exist_ok=True)
+    (folder / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match="model: "):
+        save_model(folder, trained)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.fixture

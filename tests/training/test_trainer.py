@@ -2,10 +2,8 @@
 
 import copy
 import math
-import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from seq2seq.batches import Batching, EncodedCorpus, Rows
+from seq2seq.device import World
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.training import FastForms
 from seq2seq.loss import Loss
@@ -135,21 +134,34 @@ def test_a_divided_step_is_the_same_step(
     torch.testing.assert_close(*states, rtol=0, atol=1e-9)
 
 
-STEPS = 12  # of five batches an epoch: the third epoch is under way
+STEPS = 12  # an epoch has five batches
+Part = Callable[[int], Trainer]
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids="{} batches a step".format)
+def part(corpus: EncodedCorpus, request: pytest.FixtureRequest) -> Part:
+    """Makes a training of some steps; of three batches, some end in the next epoch."""
+
+    def make(max_steps: int, seed: int = 1) -> Trainer:
+        choices = {"dropout_warmup_steps": 8, "source_tokens": request.param}
+        batching = Equal(corpus, 8)
+        return make_trainer(batching, dropout=0.2, seed=seed, max_steps=max_steps, **choices)
+
+    return make
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(corpus: EncodedCorpus) -> Trainer:
-    trainer = make_trainer(Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, max_steps=STEPS)
+def uninterrupted(part: Part) -> Trainer:
+    trainer = part(STEPS)
     train(trainer)
     return trainer
 
 
-@pytest.mark.parametrize("step", [1, 5, 11])
+@pytest.mark.parametrize("step", [1, 3, 5, 11])
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(
-    corpus: EncodedCorpus, uninterrupted: Trainer, tokenizer: Tokenizer, tmp_path: Path, step: int
+    part: Part, uninterrupted: Trainer, tokenizer: Tokenizer, tmp_path: Path, step: int
 ) -> None:
-    first = make_trainer(Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, max_steps=step)
+    first = part(step)
     saved: list[Path] = []
 
     def save() -> None:
@@ -164,13 +176,17 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
             saved[0], RunState(first.progress, {}, {}).to_json()
         ),
     )
-    second = make_trainer(
-        Equal(corpus, 8), dropout=0.2, dropout_warmup_steps=8, seed=99, max_steps=STEPS
-    )
+    second = part(STEPS, seed=99)
     restore_checkpoint(saved[0], second.model, second.optimizer)
     now = RunState(second.progress, {}, {})
     second.progress = now.restored(progress_file(saved[0]), read_progress(saved[0]), {}).progress
     assert second.progress.step == step
+    place = second.progress.epoch, second.progress.batch
+    # After b batches, an epoch that has just ended is still the present one.
+    assert place == (
+        (step * first.micro_batches - 1) // 5,
+        (step * first.micro_batches - 1) % 5 + 1,
+    )
     torch.manual_seed(step)
     records = train(second)
     assert [at for at, metrics in records.all if "train/loss" in metrics] == list(
@@ -178,7 +194,7 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     )
     assert records.saves == [STEPS]
     places = [(each.progress.epoch, each.progress.batch) for each in (second, uninterrupted)]
-    assert places == [(2, 2)] * 2
+    assert places[0] == places[1]
     assert_equal_to_the_bit(second, uninterrupted)
 
 
@@ -293,18 +309,13 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
     assert trainer.progress.ended == "24.5 of 24 minutes are over"
 
 
-def send(number: int) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(0.05)  # another thread may have been given it
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8))
 
     def interrupt(*_: object) -> None:
         if trainer.progress.step == 3:
-            send(number)
+            signal.raise_signal(number)
 
     after_each_batch(trainer, interrupt)
     trainer.progress.ended = "at step 0 of 0"  # as in a finished training that is given more
@@ -341,7 +352,7 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     def call(name: str) -> None:
         calls.append(name)
         if name == place:
-            send(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     def validate() -> dict[str, float]:
         call("validate")
@@ -355,6 +366,56 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     assert trainer.progress.validation_pending == (place != "save_validation")
 
 
+class Left(World):
+    """The first of two processes, of which the other one leaves its validation by a signal."""
+
+    has_left = False
+
+    def gather(self, *values: float) -> list[list[float]]:
+        others = [0.0, float(signal.SIGTERM * self.has_left)]
+        return [list(values), others]
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        self.has_left = True
+        return [value, None]
+
+
+def test_a_validation_that_another_process_has_left_is_still_to_be_made(
+    corpus: EncodedCorpus,
+) -> None:
+    trainer = make_trainer(Equal(corpus, 8), checkpoint_steps=5, parts={"world": Left()})
+    records = train(trainer, lambda: {"valid/bleu": 9.0}, save_validation=pytest.fail)
+    assert records.of("valid/bleu") == []
+    assert trainer.signal == signal.SIGTERM
+    progress = trainer.progress
+    assert (progress.step, progress.validation_pending) == (5, True)
+    assert (progress.validated_step, progress.best_step, progress.best_score) == (0, 0, -1.0)
+
+
+def test_what_is_recorded_of_several_updates_is_their_mean(corpus: EncodedCorpus) -> None:
+    """Per token, per step, or of the last update; the last record has the two that are left."""
+    every, fifth = (
+        train(make_trainer(Equal(corpus, 8), max_steps=12, log_steps=steps)) for steps in (1, 5)
+    )
+    assert [step for step, metrics in fifth.all if "train/loss" in metrics] == [5, 10, 12]
+    names = ("loss", "perplexity", "gradient_norm", "learning_rate", "source_tokens")
+    of_each = {name: np.array(every.of(f"train/{name}")) for name in names}
+    tokens = np.array(every.of("train/target_tokens"))
+    of_each["perplexity"] = np.log(of_each["perplexity"])
+    for i, part in enumerate((slice(0, 5), slice(5, 10), slice(10, 12))):
+        weights, values = tokens[part], {name: x[part] for name, x in of_each.items()}
+        expected = {
+            "loss": np.average(values["loss"], weights=weights),
+            "perplexity": np.exp(np.average(values["perplexity"], weights=weights)),
+            "gradient_norm": values["gradient_norm"].mean(),
+            "learning_rate": values["learning_rate"][-1],
+            "source_tokens": values["source_tokens"].mean(),
+            "target_tokens": weights.mean(),
+        }
+        found = {name: fifth.of(f"train/{name}")[i] for name in expected}
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("ignored", [False, True])
 def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
     corpus: EncodedCorpus, ignored: bool
@@ -363,8 +424,8 @@ def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
     trainer = make_trainer(Equal(corpus, 8), max_steps=3)
 
     def save() -> None:
-        send(signal.SIGHUP)
-        send(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
 
     before = signal.getsignal(signal.SIGHUP)
     if ignored:
@@ -387,6 +448,19 @@ def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
     for trainer in (tried, plain):
         train(trainer)
     assert_equal_to_the_bit(tried, plain)
+
+
+def test_all_processes_compute_as_many_tokens_at_once_as_the_one_with_the_least_memory(
+    corpus: EncodedCorpus,
+) -> None:
+    class Three(World):
+        def gather(self, *values: float) -> list[list[float]]:
+            return [list(values), [90.0, 31.0], [32.0, 95.0]]
+
+    batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
+    trainer = make_trainer(batching, parts={"world": Three()})
+    fit_memory(trainer)
+    assert trainer.updater.most_tokens == (32, 31)
 
 
 @pytest.mark.parametrize("forms", [Forms, FastForms])
