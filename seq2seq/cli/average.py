@@ -12,6 +12,7 @@ from seq2seq.report.card import card_of_model
 from seq2seq.report.record import known_settings, read_data_record, record_average
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import RunFolder, checkpoints
+from seq2seq.run.sessions import read_sessions
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,4 +47,5 @@ def _card(run_folder: Path, mean: TrainedModel, number: int) -> bytes:
     with suppress(UserError):
         facts["config"] = known_settings(read_config(run_folder))
         facts["data"] = read_data_record(run_folder)
+        facts["sessions"] = read_sessions(run_folder)
     return card_of_model(mean, run_folder.absolute().name, origin, **facts)

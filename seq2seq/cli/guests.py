@@ -31,7 +31,13 @@ logger = logging.getLogger("seq2seq")
 
 
 def start_training(
-    config: Config, folder: Path, yaml: str, world: Processes, *, resume_hint: str | None = None
+    config: Config,
+    folder: Path,
+    yaml: str,
+    world: Processes,
+    *,
+    command: str = "",
+    resume_hint: str | None = None,
 ) -> float:
     """Call `run_training` with the fast forms, or the plain ones for `forms=plain`, and records."""
     retain_freed_memory()
@@ -45,7 +51,9 @@ def start_training(
                 make_translator=FastTranslator,
                 recorder=recorder,
             )
-        return run_training(config, folder, yaml, world, guests, resume_hint=resume_hint)
+        return run_training(
+            config, folder, yaml, world, guests, command=command, resume_hint=resume_hint
+        )
 
 
 def _compiles(config: Config, device: torch.device) -> bool:

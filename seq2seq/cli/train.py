@@ -135,7 +135,9 @@ def run(chosen: DictConfig) -> float:
                 inherit(chosen, initial, HydraConfig.get().overrides.task)
                 config = to_config(chosen)
             yaml = OmegaConf.to_yaml(chosen, resolve=True)
-            return start_training(config, folder, yaml, world, resume_hint=_resume_hint(config))
+            command = shlex.join(["seq2seq", "train", *HydraConfig.get().overrides.task])
+            hint = _resume_hint(config)
+            return start_training(config, folder, yaml, world, command=command, resume_hint=hint)
     except SystemExit as ended:
         call_handler(int(ended.code or 0) - 128)
         raise

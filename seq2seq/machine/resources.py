@@ -49,6 +49,11 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def machine_name(device: torch.device) -> str:
+    """Return the name of the GPU that a device is, or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
+
+
 def processor_name() -> str:
     """Return the name of this machine's processor."""
     path = Path("/proc/cpuinfo")

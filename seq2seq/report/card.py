@@ -13,6 +13,7 @@ from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.model_folder import TrainedModel, translate_command
 from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
+from seq2seq.run.sessions import Session
 from seq2seq.score import Score
 
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
@@ -35,6 +36,8 @@ class ModelFacts:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its training, by their dotted names."""
     data: DataRecord | None = None
+    sessions: Sequence[Session] = ()
+    """The starts of its training."""
     scores: Sequence[tuple[str, Score]] = ()
     """On validation sets, by their names."""
     output_warnings: OutputWarnings | None = None
@@ -61,6 +64,7 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
         ended=report.ended,
         config=report.config,
         data=report.data,
+        sessions=report.sessions,
         scores=list(_scores(report)) if was_translated else (),
         output_warnings=warnings if was_translated else None,
     )

@@ -26,6 +26,7 @@ from seq2seq.report.sets import SetReport, TextSet, report_sets
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder, find_model
 from seq2seq.run.records import read_metrics
+from seq2seq.run.sessions import Session, read_sessions
 from seq2seq.tokenizer import control_ids
 from seq2seq.trainer import Metrics
 
@@ -48,6 +49,8 @@ class RunReport:
     """Updates in the newest checkpoint."""
     minutes: float | None
     machine: str
+    sessions: list[Session]
+    """The starts of the run: by which program and command, when and where."""
     changes: list[str]
     """Settings that changed when the run was resumed, one line each."""
     best: Metrics
@@ -99,6 +102,7 @@ def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") ->
         steps=progress.get("step", finished.get("step", 0)),
         minutes=progress["seconds"] / 60 if "seconds" in progress else None,
         machine=_machine(finished, state.get("changeable", {})),
+        sessions=read_sessions(run),
         changes=progress.get("changes", []),
         best=best_validation(records, config.training),
         means=finished.get("means", {}),

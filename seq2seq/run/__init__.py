@@ -6,6 +6,7 @@
 | `validation` | loss, BLEU and chrF of the validation sets |
 | `records` | progress bar, `metrics.jsonl`, TensorBoard events, log |
 | `folder` | where the files and models of a run are |
+| `sessions` | by which program, when and where a run was started and resumed |
 | `checkpoint` | checkpoints, who may write to a run's folder, what resuming needs |
 | `training` | one run from start to end |
 

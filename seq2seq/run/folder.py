@@ -19,6 +19,8 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.data = path / "data.json"
         """What training recorded of its data."""
+        self.sessions = path / "sessions.jsonl"
+        """A line for each start: the program, the command and the machine."""
         self.log = path / "train.log"
         self.metrics = path / "metrics.jsonl"
         self.events = path / "tensorboard"
@@ -34,7 +36,7 @@ class RunFolder:
     @property
     def files(self) -> list[Path]:
         """The files that are a run's own, models and checkpoints not counted."""
-        return [self.config, self.data, self.log, self.metrics, self.finished]
+        return [self.config, self.data, self.sessions, self.log, self.metrics, self.finished]
 
     def checkpoint(self, step: int) -> Path:
         """The folder of a checkpoint."""

@@ -35,6 +35,7 @@ from seq2seq.run.config import (
 )
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import RunRecorder, describe_validation
+from seq2seq.run.sessions import add_session, changed_program, read_sessions, this_session
 from seq2seq.run.validation import MakeTranslator, SetShare, summarize, validate_share
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
 from seq2seq.settings import Kind, settings_of
@@ -66,12 +67,14 @@ def run_training(
     world: Processes,
     guests: Guests = ALONE,
     *,
+    command: str = "",
     resume_hint: str | None = None,
 ) -> float:
     """Train until the configuration or a signal ends it, average, and log the next command.
 
-    `yaml` is the configuration to save. `resume_hint` has the overrides that continue the runs of
-    a --multirun after a signal, when SystemExit is raised. Returns the best validation's figure.
+    `yaml` is the configuration to save, and `command` what was typed. `resume_hint` has the
+    overrides that continue the runs of a --multirun after a signal, when SystemExit is raised.
+    Returns the best validation's figure.
     """
     # The folder is the main process's, and a cache may be a machine's own.
     shared = replace(config, run_dir=None, cache=None)
@@ -98,7 +101,7 @@ def run_training(
         describe(run.trainer, config, run.data, seconds)
 
         # Train.
-        world.on_main(lambda: run.open_folder(yaml))
+        world.on_main(lambda: run.open_folder(yaml, command))
         if run.initial is not None and before is None:  # as step 0, the first to be validated
             run.trainer.progress.validation_pending = True
             world.on_main(run.save)
@@ -177,8 +180,13 @@ class TrainingRun:
             logger.warning(f"{change}; the result will not equal an uninterrupted run bit for bit")
             self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
 
-    def open_folder(self, yaml: str) -> None:
+    def open_folder(self, yaml: str, command: str) -> None:
         """Start to write."""
+        step, processes = self.trainer.progress.step, self.world.size
+        session = this_session(command, self.compute, step=step, processes=processes)
+        if change := changed_program(read_sessions(self.folder), session):
+            logger.warning(f"{change}; the result may not equal an uninterrupted run")
+        add_session(self.folder, session)
         write_file(self.files.config, yaml.encode())
         self.recorder.record_data(self.data)
         self.recorder.start_log()
@@ -254,7 +262,7 @@ class TrainingRun:
         training = self.config.training
         folders = list(filter(_is_whole, checkpoints(self.folder)))[-training.average_checkpoints :]
         finished = {"step": progress.step, "ended": progress.ended}
-        finished["machine"] = resources.processor_name()
+        finished["machine"] = resources.machine_name(self.compute.device)
         if len(folders) > 1:
             self._remove_averaged()
             trained = model_folder.average(folders)

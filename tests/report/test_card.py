@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from seq2seq.files import read_manifest
 from seq2seq.report.card import facts_of_run
 from seq2seq.report.run_report import make_report
 from seq2seq.run.folder import find_model
+from seq2seq.run.sessions import add_session, read_sessions
 
 
 def test_the_scores_of_the_card_are_those_of_the_model(run: Path, seq2seq_json: Callable) -> None:
@@ -53,12 +55,17 @@ def test_only_the_card_of_the_model_that_translated_has_its_scores(
 def test_the_card_of_a_mean_has_its_run(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(copy / "averaged", ignore_errors=True)
+    (session,) = read_sessions(copy)
+    add_session(copy, replace(session, step=3, torch="9.9.9"))
     assert main(["average", "--model", str(copy), "--last", "2"]) == 0
     card = ModelCard.load(copy / "averaged" / "README.md")
     assert "the mean of the last 2 checkpoints" in card.text
     assert card.data.license == "cc-by-4.0"
     assert card.data.eval_results is None
     assert "Scores" not in card.text
+    assert f"Trained by {session.program}, on " in card.text
+    assert "Continued from step 3 by seq2seq" in card.text
+    assert "torch 9.9.9" in card.text
     recipe, file = "training.max_steps=4", run.parent / "train.source"
     assert recipe in card.text
     assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text

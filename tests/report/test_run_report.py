@@ -28,6 +28,7 @@ from seq2seq.report.sets import Overlap, TextSet
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import find_model
 from seq2seq.run.records import read_metrics
+from seq2seq.run.sessions import read_sessions
 from seq2seq.run.training import describe_initial_model
 from tests.report.conftest import copy_run
 
@@ -128,6 +129,17 @@ def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configu
     chosen.data.source_language, chosen.data.target_language = reverse
     with pytest.raises(UsageError, match=f"translates from {reverse[1]} to {reverse[0]}"):
         inherit(chosen, initial, overrides)
+
+
+def test_the_page_has_the_sessions_with_the_command_that_was_typed(run: Path) -> None:
+    (session,) = read_sessions(run)
+    name, command, *words = shlex.split(session.command)
+    assert (name, command) == ("seq2seq", "train")
+    assert {"data=files", "training.max_steps=4", f"run_dir={run}"} <= set(words)
+    assert session.folder == json.loads((run / "data.json").read_text())["folder"]
+    program = f"{session.program}, Python {session.python}"
+    shown = [session.started, "0", program, session.machine, "fp32", session.command]
+    assert shown in table_rows((run / "report.html").read_text())
 
 
 def test_lengths_are_those_of_the_encoded_text(run: Path) -> None:

@@ -1,0 +1,77 @@
+"""The record of who continues a run, when, where and by which program."""
+
+import subprocess
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+import torch
+
+import seq2seq
+from seq2seq.run.sessions import commit_of, digest_of_code, read_sessions
+from tests.toy import toy_config, train
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git without the settings of the user."""
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    command = ["git", "-C", folder, *identity, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_each_start_is_recorded_and_another_program_is_told_of(
+    sentences: list[str], tmp_path: Path, warned: list[str]
+) -> None:
+    config = toy_config(tmp_path, sentences)
+    run = train(config, tmp_path / "run", max_steps=2)
+    before = read_sessions(run)
+    assert [session.step for session in before] == [0]
+    assert datetime.now().astimezone() - datetime.fromisoformat(before[0].started) < timedelta(1)
+    assert (before[0].version, before[0].torch) == (seq2seq.__version__, torch.__version__)
+    assert (before[0].precision, before[0].threads) == ("fp32", torch.get_num_threads())
+    train(config, run, resume=True, max_steps=3)
+    assert not any("continued by" in line for line in warned)
+
+    path = run / "sessions.jsonl"
+    path.write_text(path.read_text().replace(before[0].code, "another code") + "corrupt\n")
+    train(config, run, resume=True, max_steps=4)
+    (line,) = [line for line in warned if "continued by" in line]
+    assert f"code another code), torch {torch.__version__}, and continued by" in line
+    sessions = read_sessions(run)
+    assert [session.step for session in sessions] == [0, 2, 3]
+
+
+def test_the_commit_is_that_of_the_checkout_which_holds_the_package(tmp_path: Path) -> None:
+    package = tmp_path / "checkout" / "package"
+    package.mkdir(parents=True)
+    module = package / "__init__.py"
+    module.write_text("")
+    assert commit_of(package) == ""
+    git(package.parent, "init", "-q")
+    assert commit_of(package) == ""  # as of a package that is installed in a project's folder
+    git(package.parent, "add", ".")
+    git(package.parent, "commit", "-q", "-m", "a")
+    commit = git(package, "rev-parse", "HEAD")[:12]
+    assert commit_of(package) == commit
+    (package.parent / "new").write_text("not the package's")
+    assert commit_of(package) == commit
+    module.write_text("changed = True")
+    assert commit_of(package) == f"{commit}, changed"
+
+
+@pytest.mark.parametrize("change", ["content", "name", "new"])
+def test_the_code_has_another_digest_when_anything_in_it_is_changed(
+    change: str, tmp_path: Path
+) -> None:
+    module = tmp_path / "inner" / "module.py"
+    module.parent.mkdir()
+    module.write_text("a = 1")
+    before = digest_of_code(tmp_path)
+    assert before == digest_of_code(tmp_path)
+    if change == "content":
+        module.write_text("a = 2")
+    elif change == "name":
+        module.rename(tmp_path / "module.py")
+    else:
+        (tmp_path / "new.py").write_text("")
+    assert digest_of_code(tmp_path) != before
