@@ -5,7 +5,8 @@
 | `corpus` | the languages and splits of a corpus, and where each is: files or data sets |
 | `pairs` | files of pairs: `.tsv`, `.jsonl`, `.tmx`; pairs held out for validation |
 | `checks` | what a model should not learn from |
-| `encoding` | text to token ids, in several processes, and again for each epoch with BPE-dropout |
+| `noise` `case` | capitals and typing errors, added to training text; the case of letters |
+| `encoding` | text to token ids, in several processes, and for each epoch with noise, BPE-dropout |
 | `preparation` | all in order, with a cache |
 
 Nothing here knows of models.

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from seq2seq.data.noise import NoiseConfig
 from seq2seq.data.pairs import HeldOut, PairsFile, hold_out, pair_of, source_digest
 from seq2seq.errors import UsageError, UserError, check_number, reason_of
 from seq2seq.settings import digested
@@ -129,6 +130,9 @@ class DataConfig:
     filter: FilterConfig = field(default_factory=FilterConfig)
     """Which training pairs are skipped."""
 
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    """What is added to the training text at random."""
+
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The options of the vocabulary."""
 
@@ -183,6 +187,11 @@ class DataConfig:
         section, _, member = name.partition(".")
         splits = getattr(self, section)
         return splits[member] if member else splits
+
+    @property
+    def samples_text(self) -> bool:
+        """Whether the training text is encoded again for each epoch."""
+        return self.tokenizer.sampling > 0 or bool(self.noise)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Text to token ids: tokenized, checked and filtered, some pairs at a time in any process.
 
-With BPE-dropout, `SampledCorpus` encodes the text again for each epoch.
+With noise or BPE-dropout, `SampledCorpus` encodes the text again for each epoch.
 """
 
 import json
@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from itertools import chain, compress, count, islice, pairwise, takewhile
 from pathlib import Path
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
@@ -27,16 +26,18 @@ from seq2seq.batches import (
     EncodedPairs,
     Lengths,
     Rows,
+    TokenIds,
     Tokens,
     encode_ids,
     new_corpus,
 )
 from seq2seq.data.checks import Findings
 from seq2seq.data.corpus import FilterConfig
+from seq2seq.data.noise import NoiseConfig, add_noise
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
 from seq2seq.text import SentencePair
-from seq2seq.tokenizer import Tokenizer
+from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer, target_languages
 
 Log: TypeAlias = Callable[[str], None]
 """Called with a line of progress."""
@@ -181,13 +182,16 @@ All processes call it in the same order."""
 class SampledCorpus(EncodedCorpus):
     """The pairs of a corpus, encoded again for each epoch as a function of (seed, epoch).
 
+    The text gets noise first, then it is encoded with BPE-dropout if `rate` is above 0.
+
     A step may end one epoch and begin the next, while the one after that is being encoded, so the
     ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They are
     memory-mapped, from files in the folder for temporary files, which a machine's processes share.
 
-    `corpus` has the pairs as they are encoded without sampling, and the file `text` has them as
-    JSON lists, one per line. A pair keeps that encoding where a side would become longer than the
-    longest of all pairs: batches of any epoch fit into memory as those of the first do.
+    `corpus` has the pairs as they are encoded without either, and the file `text` has them as JSON
+    lists, one per line. A pair keeps that encoding where a side would become longer than the
+    longest of all pairs, or have more unknown pieces: batches of any epoch fit into memory as those
+    of the first do.
     """
 
     corpus: EncodedCorpus
@@ -195,6 +199,9 @@ class SampledCorpus(EncodedCorpus):
     tokenizer: Tokenizer
     _: KW_ONLY
     rate: float
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    languages: tuple[str, str] = ("", "")
+    """The codes of source and target; that of a pair's control symbols comes first."""
     seed: int
     share: ShareFile = temporary_file
     closed: bool = field(default=False, init=False)
@@ -241,39 +248,79 @@ class SampledCorpus(EncodedCorpus):
             yield self.newest[slots[start]][1], own[start:end]
 
     def _encode(self, path: Path, epoch: int) -> None:
-        sample = partial(_sample, self.corpus, self.tokenizer, self.rate, self.seed, epoch)
+        sampler = _Sampler(
+            self.corpus, self.tokenizer, self.rate, self.noise, self.languages, self.seed, epoch
+        )
         with open(self.text, "rb") as text, new_corpus(path) as append:
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
-            with closing(map_in_processes(sample, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
+            with closing(map_in_processes(sampler, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
                 for pairs in encoded:
                     if self.closed:
                         raise CancelledError
                     append(pairs)
 
 
-def _sample(
-    corpus: EncodedCorpus,
-    tokenizer: Tokenizer,
-    rate: float,
-    seed: int,
-    epoch: int,
-    chunk: tuple[int, list[bytes]],
-) -> EncodedPairs:
-    """Encode the pairs in some lines, the first of which has this number."""
-    first, lines = chunk
-    # Encode both sides, each (chunk,) lists of ids, by seeds of their own.
-    source_texts, target_texts = map(list, zip(*map(json.loads, lines), strict=True))
-    source_seed, target_seed = np.random.SeedSequence([seed, epoch, first]).generate_state(2)
-    sources = tokenizer.encode_sampled(source_texts, rate, int(source_seed))
-    targets = tokenizer.encode_sampled(target_texts, rate, int(target_seed))
-    controls = set(tokenizer.controls.values())
-    longest_source, longest_target = corpus.longest
-    for row, (source, target) in enumerate(zip(sources, targets, strict=True), start=first):
-        # Put the control symbols before the source, which sampling doesn't know.
-        if controls:
-            source[:0] = takewhile(controls.__contains__, corpus.source(row).tolist())
-        # Keep the usual pieces of what became too long.
-        if len(source) >= longest_source or len(target) >= longest_target:
-            source[:] = corpus.source(row)[:-1].tolist()
-            target[:] = corpus.target(row)[:-1].tolist()
-    return encode_ids(sources, targets, tokenizer.vocab_size)
+@dataclass(frozen=True)
+class _Sampler:
+    """Encodes some pairs for an epoch, in any process."""
+
+    corpus: EncodedCorpus
+    tokenizer: Tokenizer
+    rate: float
+    noise: NoiseConfig
+    languages: tuple[str, str]
+    seed: int
+    epoch: int
+
+    def __call__(self, chunk: tuple[int, list[bytes]]) -> EncodedPairs:
+        """Encode the pairs in some lines, the first of which has this number."""
+        first, lines = chunk
+        controls = [self._controls(row) for row in range(first, first + len(lines))]
+        pairs = [SentencePair(*json.loads(line)) for line in lines]
+        if self.noise:
+            numbered = enumerate(zip(pairs, controls, strict=True), start=first)
+            pairs = [self._add_noise(row, *each) for row, each in numbered]
+        sources, targets = self._encode(first, pairs)
+        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            # Put the control symbols before the source, which the encoding doesn't know.
+            source[:0] = controls[i]
+            usual = self.corpus.source(first + i)[:-1], self.corpus.target(first + i)[:-1]
+            if not self._is_suitable((source, target), usual):
+                source[:], target[:] = map(np.ndarray.tolist, usual)
+        vocab_size = max(self.tokenizer.source_vocab_size, self.tokenizer.vocab_size)
+        return encode_ids(sources, targets, vocab_size)
+
+    def _controls(self, row: int) -> list[int]:
+        if not self.tokenizer.controls:
+            return []
+        known = set(self.tokenizer.controls.values())
+        return list(takewhile(known.__contains__, self.corpus.source(row).tolist()))
+
+    def _is_suitable(self, pair: Sequence[list[int]], usual: Sequence[TokenIds]) -> bool:
+        """Whether a pair is not too long, and noise gave it no letters that can't be written."""
+        for ids, usual_ids, longest in zip(pair, usual, self.corpus.longest, strict=True):
+            if len(ids) >= longest:
+                return False
+            if self.noise and ids.count(UNKNOWN_ID) > np.count_nonzero(usual_ids == UNKNOWN_ID):
+                return False
+        return True
+
+    def _add_noise(self, row: int, pair: SentencePair, controls: list[int]) -> SentencePair:
+        language, target_language = self.languages
+        (target_language,) = target_languages(self.tokenizer.pieces(controls)) or (target_language,)
+        numbers = self.seed, self.epoch, row
+        return add_noise(pair, self.noise, (language, target_language), numbers)
+
+    def _encode(
+        self, first: int, pairs: Sequence[SentencePair]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Encode both sides, each (chunk,) lists of ids, by seeds of their own if by dropout."""
+        texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        if not self.rate:
+            return self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1])
+        seeds = np.random.SeedSequence([self.seed, self.epoch, first]).generate_state(2)
+        source_seed, target_seed = map(int, seeds)
+        return (
+            self.tokenizer.encode_sampled(texts[0], self.rate, source_seed),
+            self.tokenizer.encode_sampled(texts[1], self.rate, target_seed),
+        )

@@ -28,6 +28,7 @@ from seq2seq.data.corpus import (
     training_splits,
 )
 from seq2seq.data.encoding import Encoder, Log, encode
+from seq2seq.data.noise import add_noise
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, remove_folder, temporary_folder
 from seq2seq.text import SentencePair
@@ -174,7 +175,7 @@ class _CachedCorpus:
     def _digest(self) -> str:
         """Digest the text of training and validation and every setting that shapes the result."""
         options: dict[str, Any] = asdict(self.config.tokenizer)
-        keeps_text = options.pop("sampling") > 0
+        del options["sampling"]
         if self.tokenizer is not None:
             files = self.tokenizer.files()
             options = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
@@ -185,8 +186,10 @@ class _CachedCorpus:
             "languages": [self.config.source_language, self.config.target_language],
             "filter": asdict(self.config.filter),
             "tokenizer": options,
-            "keeps text": keeps_text,
+            "keeps text": self.config.samples_text,
         }
+        if self.config.noise:
+            content["noise"] = asdict(self.config.noise)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     def _prefix(self, split: Split) -> Sequence[object]:
@@ -239,7 +242,7 @@ class _CachedCorpus:
             (folder / TOKENIZER_FILE).write_bytes(tokenizer.model_bytes)
         counts: dict[str, FilterCounts] = {}
         warnings: list[str] = []
-        keeps_text = self.config.tokenizer.sampling > 0
+        keeps_text = self.config.samples_text
         text_path = folder / TRAIN_TEXT_FILE
         with (
             new_corpus(folder / TRAIN_FILE) as write,
@@ -265,22 +268,24 @@ class _CachedCorpus:
         languages = set(filter(None, (split.target_language for split in self.train)))
         tags = set(filter(None, (split.tag for split in self.train)))
         return Tokenizer.train(
-            chain.from_iterable(map(_training_sentences, self.train)),
+            chain.from_iterable(map(self._training_sentences, self.train)),
             self.config.tokenizer,
             lambda text: self.log(f"data: {text}"),
             [*map(language_piece, sorted(languages)), *sorted(tags)],
         )
 
-
-def _training_sentences(split: Split) -> Iterator[str]:
-    """Yield both sides of every pair that has text on both."""
-    has_text = False
-    for pair in split.pairs():
-        if pair.source.strip() and pair.target.strip():
-            has_text = True
-            yield from pair
-    if not has_text:
-        raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
+    def _training_sentences(self, split: Split) -> Iterator[str]:
+        """Yield both sides of every pair that has text on both, some of them in capitals."""
+        config = self.config
+        capitals = replace(config.noise, typos=0.0)  # no piece is learned from an error
+        languages = config.source_language, split.target_language or config.target_language
+        has_text = False
+        for row, pair in enumerate(split.pairs()):
+            if pair.source.strip() and pair.target.strip():
+                has_text = True
+                yield from add_noise(pair, capitals, languages, ["vocabulary", row])
+        if not has_text:
+            raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
 
 
 def _check_kept(name: str, count: FilterCounts) -> None:

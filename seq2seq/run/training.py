@@ -344,10 +344,16 @@ def make_trainer(
     if initial is not None:
         model.load_state_dict(initial.model.state_dict())
     train = data.train
-    if rate := config.data.tokenizer.sampling:
-        text = data.folder / TRAIN_TEXT_FILE
+    if config.data.samples_text:
         train = SampledCorpus(
-            train, text, tokenizer, rate=rate, seed=config.seed, share=world.share_file
+            train,
+            data.folder / TRAIN_TEXT_FILE,
+            tokenizer,
+            rate=config.data.tokenizer.sampling,
+            noise=config.data.noise,
+            languages=(config.data.source_language, config.data.target_language),
+            seed=config.seed,
+            share=world.share_file,
         )
     batching = config.training.batching(
         train, seed=config.seed, devices=world.size, mixture=data.mixture

@@ -21,6 +21,7 @@ from torch.testing import assert_close
 
 from seq2seq.cli.main import main
 from seq2seq.data.corpus import SplitConfig
+from seq2seq.data.noise import NoiseConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
@@ -240,7 +241,7 @@ def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
     assert warning.endswith("set bleu_tokenizer=zh")
 
 
-def test_a_training_with_subword_sampling_and_a_running_mean_is_resumed_bit_for_bit(
+def test_a_training_with_noise_subword_sampling_and_a_running_mean_is_resumed_bit_for_bit(
     toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script_validation(monkeypatch, lambda run, model: validation(1.0))
@@ -250,7 +251,9 @@ def test_a_training_with_subword_sampling_and_a_running_mean_is_resumed_bit_for_
 
     def sampling(rate: float) -> Config:
         tokenizer = replace(toy.data.tokenizer, sampling=rate)
-        return replace(toy, training=budget, data=replace(toy.data, tokenizer=tokenizer))
+        noise = NoiseConfig(capitals=0.2, typos=0.3)
+        data = replace(toy.data, tokenizer=tokenizer, noise=noise)
+        return replace(toy, training=budget, data=data)
 
     train(sampling(0.2), tmp_path / "whole", max_steps=10)
     for steps in (5, 10):
