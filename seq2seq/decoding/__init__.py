@@ -5,6 +5,7 @@
 | `translator` | `Translator`: lines in, translations out |
 | `options` | its options |
 | `segments` `sentences` | lines divided into the inputs of a model |
+| `capitals` | text in capitals, read in the case that a vocabulary knows |
 | `translation` | the outputs of a line's segments joined, and counts of suspicious ones |
 | `engines` | the native search and CTranslate2's |
 | `ensemble` `sampling` `glossary` | several models, drawn outputs, outputs with given terms |

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from seq2seq import search
+from seq2seq.data.case import upper_case
 from seq2seq.data.pairs import is_header
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
@@ -50,13 +51,20 @@ class Term:
     target: str
     sequences: Sequences
     """The token ids of each way to write the translation; `<s>` is the beginning of the output."""
+    capitals: str = ""
+    """The translation in capitals."""
 
     def places_in(self, text: str) -> list[Span]:
         """Return where a translation contains the term as whole words."""
         spans: list[Span] = []
-        # The first word of a translation may begin with a capital letter.
-        for form in (text, text[:1].lower() + text[1:]):
-            matches = map(re.Match.span, re.finditer(re.escape(self.target), form))
+        # The first word of a translation may begin with a capital letter, and all may be in them.
+        lowered = text[:1].lower() + text[1:]
+        for form, target in (
+            (text, self.target),
+            (lowered, self.target),
+            (text, self.capitals or self.target),
+        ):
+            matches = map(re.Match.span, re.finditer(re.escape(target), form))
             spans = max(spans, [span for span in matches if _is_free(text, *span)], key=len)
         return spans
 
@@ -89,15 +97,25 @@ def _ways_to_write(source: str, target: str, tokenizer: Tokenizer) -> tuple[str,
 class Glossary:
     """Terms, found in a source: the longest first, none within another word.
 
-    A term in small letters is found in other cases too, unless another term is spelled like that.
+    A term in small letters is found in other cases too, and any term in capitals, unless another
+    term is spelled like that.
     """
 
-    def __init__(self, terms: Mapping[str, str] | str | Path, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        terms: Mapping[str, str] | str | Path,
+        tokenizer: Tokenizer,
+        languages: tuple[str, str] = ("", ""),
+    ) -> None:
         terms = terms if isinstance(terms, Mapping) else read_glossary(terms)
-        self._terms = {}
+        self._terms: dict[str, Term] = {}
         for source, target in terms.items():
-            self._terms[source] = Term(source, *_ways_to_write(source, target, tokenizer))
-        self._lengths = sorted(set(map(len, terms)), reverse=True)
+            written, sequences = _ways_to_write(source, target, tokenizer)
+            capitals = upper_case(written, languages[1])
+            self._terms[source] = Term(source, written, sequences, capitals)
+        for source in sorted(terms, key=str.islower, reverse=True):
+            self._terms.setdefault(upper_case(source, languages[0]), self._terms[source])
+        self._lengths = sorted(set(map(len, self._terms)), reverse=True)
         pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
         self.continuing = frozenset(i for i, p in enumerate(pieces) if re.match(rf"{_LETTER}|-", p))
         """The tokens that continue a word when they follow it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, filterfalse
 
+from seq2seq.decoding.capitals import known_case
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
@@ -94,6 +95,7 @@ class Segment(SearchInput):
     source: str = ""  # its text, without what is copied
     terms: Sequence[Term] = ()  # the terms that its translation must contain
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
+    capitals: bool = False  # whether the model reads it in another case: see `known_case`
 
 
 def make_segments(
@@ -108,7 +110,8 @@ def make_segments(
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one.
 
-    It is divided at tabs, at the ends of sentences if `by_sentence`, and where it is too long.
+    It is divided at tabs, at the ends of sentences if `by_sentence`, and where it is too long. A
+    segment in capitals is encoded in the case that the vocabulary knows.
     """
     translate_all = not _has_letters(tokenizer)
     split = partial(split_sentences, language=language)
@@ -123,10 +126,14 @@ def make_segments(
             for piece in split_text(text[start:], tokenizer, limits.source, language):
                 pieces.append((line_index, copied, piece))
                 copied = ""  # it stands before the first piece alone
-    encoded = tokenizer.encode_source([text.strip() for _, _, text in pieces])
+    sources = [text.strip() for _, _, text in pieces]
+    cased = [known_case(source, tokenizer.encode_source, language) for source in sources]
+    encoded = tokenizer.encode_source(
+        [read.text if read else source for read, source in zip(cased, sources, strict=True)]
+    )
     segments_of_lines: list[list[Segment]] = [[] for _ in lines]
-    for (line_index, copied, text), token_ids in zip(pieces, encoded, strict=True):
-        source = text.strip()
+    for i, (line_index, copied, text) in enumerate(pieces):
+        source, token_ids = sources[i], encoded[i]
         ids = token_ids[: limits.source]  # longer only if a character has more pieces
         segment = Segment(
             source_ids=[*(controls if ids else ()), *ids, END_ID],
@@ -136,6 +143,7 @@ def make_segments(
             source=source,
             terms=glossary.find(source) if glossary else (),
             copied=_END_OF_LINE.sub(" ", copied),
+            capitals=cased[i] is not None,
         )
         segments_of_lines[line_index].append(segment)
     return segments_of_lines

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from seq2seq.data.case import upper_case
 from seq2seq.decoding.segments import Segment
 from seq2seq.search import Hypothesis
 from seq2seq.tokenizer import Tokenizer
@@ -24,13 +25,21 @@ class Candidate(NamedTuple):
 
 
 def make_candidates(
-    tokenizer: Tokenizer, segment: Segment, hypotheses: Sequence[Hypothesis]
+    tokenizer: Tokenizer,
+    segment: Segment,
+    hypotheses: Sequence[Hypothesis],
+    target_language: str = "",
 ) -> list[Candidate]:
-    """Make the candidates of a segment from the outputs of the search."""
+    """Make the candidates of a segment from the outputs of the search.
+
+    Those of a segment that the model read in another case are written in capitals.
+    """
     candidates = []
     for hypothesis in hypotheses:
         ids, source = hypothesis.token_ids, segment.source_ids
         (text,) = tokenizer.decode([ids])
+        if segment.capitals:
+            text = upper_case(text, target_language)
         too_short = len(source) > 12 and 3 * len(ids) < len(source)
         pieces = tokenizer.pieces(ids)
         candidates.append(

@@ -14,6 +14,7 @@ import torch
 
 from seq2seq.decoding import alignment
 from seq2seq.decoding.alignment import Alignment, Link, PiecePair
+from seq2seq.decoding.capitals import Cased, known_case
 from seq2seq.decoding.engines import CTranslate2Engine, NativeEngine
 from seq2seq.decoding.ensemble import TargetScore, check_ensemble, score_targets
 from seq2seq.decoding.glossary import Glossary
@@ -72,7 +73,8 @@ class Translator:
         self._target_language = together[0].target_language
 
         terms = options.glossary
-        self.glossary = None if terms is None else Glossary(terms, self.tokenizer)
+        languages = self.source_language, options.to or self._target_language
+        self.glossary = None if terms is None else Glossary(terms, self.tokenizer, languages)
         search = options.search
         self.engine: NativeEngine | CTranslate2Engine
         if options.engine == "ctranslate2":
@@ -183,7 +185,8 @@ class Translator:
         """
         with torch.autocast(self.device.type, enabled=False):
             hypotheses = self.engine.search(segments, self.search)
-        return list(map(partial(make_candidates, self.tokenizer), segments, hypotheses))
+        make = partial(make_candidates, self.tokenizer, target_language=self.target_language)
+        return list(map(make, segments, hypotheses))
 
     def translate_stream(
         self, lines: Iterable[str], *, chunk_lines: int | None = None
@@ -266,9 +269,10 @@ class Translator:
         for part, links_of_part in zip(parts, links, strict=True):
             aligned = Alignment.verbatim(part.source)
             if part.source != part.target:
-                spans = self.tokenizer.source_spans(part.source)
-                target_spans = self.tokenizer.target_spans(part.target)
-                aligned = Alignment("", "", [*spans], [*target_spans], *links_of_part)
+                read, written = self._read(part.source), self._read_target(part.target)
+                spans = read.original_spans(self.tokenizer.source_spans(read.text))
+                target_spans = written.original_spans(self.tokenizer.target_spans(written.text))
+                aligned = Alignment("", "", spans, target_spans, *links_of_part)
             part.line.add(aligned, part.start, part.target_start)
         if self.glossary is not None:
             for line in whole:
@@ -278,8 +282,10 @@ class Translator:
 
     def _piece_pairs(self, parts: list[alignment.Part]) -> list[PiecePair]:
         """Encode parts; those that need no model have no pieces."""
-        sources = self.tokenizer.encode_source([part.source for part in parts])
-        targets = self.tokenizer.encode_target([part.target for part in parts])
+        sources = self.tokenizer.encode_source([self._read(part.source).text for part in parts])
+        targets = self.tokenizer.encode_target(
+            [self._read_target(part.target).text for part in parts]
+        )
         pairs = []
         for part, ids, target_ids in zip(parts, sources, targets, strict=True):
             ids, target_ids = ids[: self._limits.source], target_ids[: self._limits.target]
@@ -289,6 +295,16 @@ class Translator:
                 pair = PiecePair([*self.controls, *ids, END_ID], target_ids, stops)
             pairs.append(pair)
         return pairs
+
+    def _read(self, source: str) -> Cased:
+        """Return a source in the case in which the model reads it."""
+        cased = known_case(source, self.tokenizer.encode_source, self.source_language)
+        return cased or Cased(source, range(1, len(source) + 1))
+
+    def _read_target(self, target: str) -> Cased:
+        """Return a translation in the case in which the model wrote it, as far as that is known."""
+        cased = known_case(target, self.tokenizer.encode_target, self.target_language)
+        return cased or Cased(target, range(1, len(target) + 1))
 
     @cached_property
     def _alignment_steps(self) -> list[alignment.Step]:
@@ -308,8 +324,8 @@ class Translator:
             raise UserError("an ensemble has no attention of its own: give one model")
         if target is None:
             target = self.translate([source])[0].text
-        source_ids = self.tokenizer.encode_source([source.strip()])[0]
-        target_ids = self.tokenizer.encode_target([target.strip()])[0]
+        source_ids = self.tokenizer.encode_source([self._read(source.strip()).text])[0]
+        target_ids = self.tokenizer.encode_target([self._read_target(target.strip()).text])[0]
         if not (source_ids and target_ids):
             raise UserError("attention needs text on both sides: one is blank")
         _check_length("the source", source_ids, self._limits.source)

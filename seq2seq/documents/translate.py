@@ -143,7 +143,8 @@ def _stand_ins(piece: Text) -> Iterator[str]:
     text = only_strings(piece)
     if not any(map(str.isalpha, text)):
         return
-    free = [word for word in _STAND_INS if word not in text]
+    shown = map(str.upper, _STAND_INS) if text.isupper() else _STAND_INS
+    free = [word for word in shown if word not in text]
     for mark in piece:
         if isinstance(mark, Mark) and mark.kind == "word":
             is_number = _NUMBER.search(mark.raw)

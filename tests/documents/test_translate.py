@@ -93,6 +93,7 @@ def test_lines_of_a_text_are_translated_by_themselves() -> None:
         ("<a>Home</a><a><i>News</i></a> <b>to</b>", ["Home", "News to"]),
         ("<b>\u6c34</b><i>\u6c34</i>", ["\u6c34\u6c34"]),
         ("A\tdog (*.a);;Cat", ["A", "dog Tom", "Cat"]),
+        ("A DOG {x}, <b>A</b> CAT", ["A DOG TOM, A CAT"]),
         ("Has {n, plural, =1 {one # {x}} other {{s, select, a {he}}}} it",
          ["Has", "one 100 Tom", "he", "it"]),
         ("<q><b>Ctrl</b><b>S</b></q> it", ["Ctrl S it"]),
