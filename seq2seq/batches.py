@@ -72,6 +72,9 @@ class EncodedCorpus:
         """Return the row of the first pair of an epoch; here 0, as all have the same rows."""
         return 0
 
+    def release(self, before: int) -> None:
+        """Free the pairs of the epochs before this one."""
+
     def close(self) -> None:
         """Encode no more epochs, and stop one that another thread encodes."""
 

@@ -123,6 +123,12 @@ def oom_as_user_error() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if failure := out_of_memory(error):
+        failure = out_of_memory(error)
+        if failure is None:
+            raise
+        try:
             raise failure from error
-        raise
+        finally:
+            # The traceback refers to this frame: while the frame refers to the error as well,
+            # they keep all tensors of the failed attempt until Python collects garbage.
+            del failure

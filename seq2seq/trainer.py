@@ -231,7 +231,9 @@ class Trainer:
 
     def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
         micro_batches, epochs, positions = zip(*islice(stream, self.micro_batches), strict=True)
-        return ReadyStep(self.updater.collate(micro_batches), epochs[-1], positions[-1])
+        batches = self.updater.collate(micro_batches)
+        self.batching.corpus.release(before=epochs[-1])
+        return ReadyStep(batches, epochs[-1], positions[-1])
 
     def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
         """Yield all micro-batches from a position on, each with its epoch and the next position."""

@@ -436,9 +436,9 @@ class Updater:
         """Update the weights, unless a loss or the gradient is not finite, and their mean."""
         norm = get_total_norm(self.gradients())
         self.losses_and_norm.copy_(torch.cat((self.losses, norm.view(1))))
-        # Fused Adam skips the step if found_inf is set, as with GradScaler. The device decides that
-        # by itself, so the host does not wait for it.
-        self.diverged += (~self.losses_and_norm.isfinite()).any()
+        # Fused Adam skips the step if found_inf is exactly 1, as with GradScaler. The device
+        # decides that by itself, so the host does not wait for it.
+        self.diverged.logical_or_((~self.losses_and_norm.isfinite()).any())
         self.optimizer.found_inf = self.diverged  # type: ignore[attr-defined]
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.numbers.rate

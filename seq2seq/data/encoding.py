@@ -171,7 +171,6 @@ def _end_with_parent() -> None:
 
 
 _CHUNK_PAIRS = 10_000
-_EPOCHS = 3  # that a sampled corpus keeps
 
 ShareFile: TypeAlias = Callable[[Callable[[Path], object]], AbstractContextManager[Path]]
 """A context in which processes of a machine open a file, which one of them writes by the function.
@@ -184,9 +183,10 @@ class SampledCorpus(EncodedCorpus):
 
     The text gets noise first, then it is encoded with BPE-dropout if `rate` is above 0.
 
-    A step may end one epoch and begin the next, while the one after that is being encoded, so the
-    ids of three epochs are kept: pair i of an epoch is row (epoch % 3) * len(self) + i. They are
-    memory-mapped, from files in the folder for temporary files, which a machine's processes share.
+    A step may take pairs of several epochs, while the one after them is being encoded. The ids of
+    an epoch are kept until `release`; pair i of the epoch in slot s is row s * len(self) + i. They
+    are memory-mapped, from files in the folder for temporary files, which a machine's processes
+    share.
 
     `corpus` has the pairs as they are encoded without either, and the file `text` has them as JSON
     lists, one per line. A pair keeps that encoding where a side would become longer than the
@@ -208,19 +208,30 @@ class SampledCorpus(EncodedCorpus):
 
     def __post_init__(self) -> None:
         self.longest, self.total = self.corpus.longest, self.corpus.total
-        self.newest = [(-1, self.corpus)] * _EPOCHS
-        """The newest epochs, by their numbers modulo `_EPOCHS`: number and pairs."""
+        self.slots: list[tuple[int, EncodedCorpus] | None] = []
+        """Number and pairs of each epoch that is kept; None is free for the next one."""
 
     def __len__(self) -> int:
         return len(self.corpus)
 
     def first_row(self, epoch: int) -> int:
-        """Encode an epoch, unless it is one of the newest, and return the row of its first pair."""
-        slot = epoch % _EPOCHS
-        if self.newest[slot][0] != epoch:
-            with self.share(lambda path: self._encode(path, epoch)) as path:
-                self.newest[slot] = epoch, EncodedCorpus(path)
+        """Encode an epoch, unless it is kept, and return the row of its first pair."""
+        for slot, kept in enumerate(self.slots):
+            if kept is not None and kept[0] == epoch:
+                return slot * len(self)
+        with self.share(lambda path: self._encode(path, epoch)) as path:
+            encoded = epoch, EncodedCorpus(path)
+        if None not in self.slots:
+            self.slots.append(None)
+        slot = self.slots.index(None)
+        self.slots[slot] = encoded
         return slot * len(self)
+
+    def release(self, before: int) -> None:
+        """See `EncodedCorpus.release`."""
+        for slot, kept in enumerate(self.slots):
+            if kept is not None and kept[0] < before:
+                self.slots[slot] = None
 
     def close(self) -> None:
         """See `EncodedCorpus.close`."""
@@ -245,7 +256,9 @@ class SampledCorpus(EncodedCorpus):
         slots, own = np.divmod(sequences, 2 * len(self))
         ends = [*(np.flatnonzero(np.diff(slots)) + 1), len(slots)]
         for start, end in pairwise([0, *ends]):
-            yield self.newest[slots[start]][1], own[start:end]
+            kept = self.slots[slots[start]]
+            assert kept is not None, "the epoch has been released"
+            yield kept[1], own[start:end]
 
     def _encode(self, path: Path, epoch: int) -> None:
         sampler = _Sampler(

@@ -20,7 +20,7 @@ from seq2seq.fast import packed
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.rows import fused_attention
 from seq2seq.sizes import Positions
-from seq2seq.transformer import MultiHeadAttention, Transformer, attention
+from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer, attention
 from seq2seq.zoo.modern import ModernTransformer
 
 
@@ -243,6 +243,26 @@ class StaticCache(DecoderCache):
         self.table.reserve(positions)
 
 
+class LastingPositions(nn.Module):
+    """Positional encodings whose tables keep their memory, as graphs go on to read it.
+
+    `PositionalEncoding` replaces its table when a longer sequence comes, and frees the memory of
+    the old one.
+    """
+
+    def __init__(self, encoding: PositionalEncoding) -> None:
+        super().__init__()
+        self.encoding = encoding
+        self.tables: list[Tensor] = []
+
+    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+        """See `PositionalEncoding.forward`."""
+        vectors: Tensor = self.encoding(x, first_position)
+        if not any(table is self.encoding.table for table in self.tables):
+            self.tables.append(self.encoding.table)
+        return vectors
+
+
 class StaticDecoder(FastIncrementalDecoder):
     """`FastIncrementalDecoder` whose steps of equal shapes read and write the same memory."""
 
@@ -254,6 +274,8 @@ class StaticDecoder(FastIncrementalDecoder):
     ) -> None:
         super().__init__(model, pack)
         self.buffers, self.graphs = buffers, graphs
+        if isinstance(model.positions, PositionalEncoding):
+            model.positions = LastingPositions(model.positions)
 
     def begin(self, source: Tensor) -> StaticCache:
         """See `IncrementalDecoder.begin`; sources have few lengths, and their encoder graphs."""

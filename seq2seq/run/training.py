@@ -391,7 +391,7 @@ def fit_memory(trainer: Trainer) -> float:
             with oom_as_user_error(), _memory_of_later_steps(updater):
                 batch = updater.forms.collate(max(pieces, key=padded_tokens))
                 updater.forms.run("begin", updater.begin_gradient, batch)
-            break
+            fits = True
         except OutOfMemoryError as error:
             if updater.most_tokens == corpus.longest:
                 source, target = corpus.longest
@@ -399,7 +399,13 @@ def fit_memory(trainer: Trainer) -> float:
                     f"out of memory with a single pair of {source} source and {target} target"
                     " tokens: lower data.filter.max_tokens or take a smaller model"
                 ) from error
-            updater.lower(updater.most_tokens[0] // 2, updater.most_tokens[1] // 2)
+            fits = False
+        # The error is gone, and with it all that the attempt had in memory.
+        if updater.compute.on_gpu:  # a graph has memory of its own
+            torch.cuda.empty_cache()
+        if fits:
+            break
+        updater.lower(updater.most_tokens[0] // 2, updater.most_tokens[1] // 2)
     # Another process may have less memory.
     sources, targets = zip(*updater.world.gather(*updater.most_tokens), strict=True)
     updater.lower(int(min(sources)), int(min(targets)))
@@ -426,8 +432,6 @@ def _memory_of_later_steps(updater: Updater) -> Iterator[None]:
         finally:
             del reserved
             updater.optimizer.zero_grad(set_to_none=True)
-            if on_gpu:  # a graph has memory of its own
-                torch.cuda.empty_cache()
 
 
 def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: float) -> None:

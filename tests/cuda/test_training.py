@@ -146,6 +146,45 @@ def test_products_are_in_bf16_and_every_dropout_works(
         assert journal.products[torch.bfloat16] > 60
 
 
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "relu_dropout"])
+@pytest.mark.parametrize("choices", [{}, ALL_MODERN], ids=["paper", "modern"])
+def test_each_dropout_begins_at_none_and_rises(
+    corpus: EncodedCorpus, choices: dict[str, Any], name: str
+) -> None:
+    """That of attention's weights, too, which a kernel does within attention."""
+    smoothed = []
+    for rate, warmup in ((0.0, 10**9), (0.9, 10**9), (0.9, 1)):
+        trainer = make_trainer(corpus, CUDA, torch.float32, **choices, **{name: rate})
+        trainer.config.dropout_warmup_steps = warmup
+        smoothed.append(update(trainer, steps_of(trainer, 1)[0]).smoothed)
+    without, at_first, later = smoothed
+    assert at_first == pytest.approx(without, rel=1e-5)
+    assert later != pytest.approx(without, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("choices", "programs"),
+    [({}, 5), ({"attention_dropout": 0.1}, 0), ({"d_k": 3}, 0), (ALL_MODERN, 0)],
+    ids=["one shape", "attention's dropout", "narrow heads", "modern"],
+)
+def test_only_what_has_one_shape_is_compiled(
+    corpus: EncodedCorpus,
+    monkeypatch: pytest.MonkeyPatch,
+    choices: dict[str, Any],
+    programs: int,
+) -> None:
+    """The compiler makes a program of its own for each shape, and gives up after eight."""
+    compiled: list[object] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda module, **_: compiled.append(module))
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **_: compiled.append(function) or function
+    )
+    trainer = make_trainer(corpus, CUDA, **choices)
+    assert len(compiled) == programs  # two layers on each side, and a chunk of the loss
+    for step in steps_of(trainer, 2):
+        update(trainer, step)
+
+
 def test_recording_that_fails_leaves_a_training_without_graphs(
     corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, warned: list[str]
 ) -> None:
@@ -198,15 +237,19 @@ def test_a_training_goes_on_from_its_checkpoint(
     torch.testing.assert_close(*map(weights_of, (first, second)), rtol=0, atol=0)
 
 
-def test_no_update_is_done_after_one_that_is_not_finite(corpus: EncodedCorpus) -> None:
-    """The next one is started before the host can know of it."""
+@pytest.mark.parametrize("damaged", [[3], [3, 4]], ids=["one", "both"])
+def test_no_update_is_done_after_one_that_is_not_finite(
+    corpus: EncodedCorpus, damaged: list[int]
+) -> None:
+    """The next one is started before the host can know of it, and may not be finite either."""
     trainer = make_trainer(corpus, CUDA)
     before: list[list[Tensor]] = []
     begin_step = trainer.forms.begin_step
 
     def damage(numbers: StepNumbers) -> StepNumbers:
         before.append(weights_of(trainer))
-        return begin_step(numbers._replace(target_tokens=0.0) if len(before) == 3 else numbers)
+        is_damaged = len(before) in damaged
+        return begin_step(numbers._replace(target_tokens=0.0) if is_damaged else numbers)
 
     trainer.forms.begin_step = damage
     with pytest.raises(DivergenceError, match="step 3: the loss"):

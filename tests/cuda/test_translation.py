@@ -1,5 +1,6 @@
 """Translation on the simulated GPU waits rarely; `test_cuda.py` compares it with the CPU's."""
 
+import weakref
 from collections import Counter
 
 import pytest
@@ -10,8 +11,9 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.fast.graphs import Graphs
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig
-from tests.conftest import MakeTrained
-from tests.cuda.device import Journal
+from seq2seq.tokenizer import Tokenizer
+from tests.conftest import MakeModel, MakeTrained
+from tests.cuda.device import Journal, inside
 
 LINES = ["a man sees the sea.", "", "two small dogs paints an apple.", "nobody likes a red house."]
 
@@ -50,6 +52,24 @@ def test_translations_stay_what_they_were_after_longer_ones(trained: TrainedMode
         assert [each.text for each in found] == [each.text for each in expected]
         scores = [each.score for each in expected]
         assert [each.score for each in found] == pytest.approx(scores, abs=1e-4)
+
+
+def test_a_longer_sentence_leaves_the_graphs_of_shorter_ones_their_positions(
+    make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
+) -> None:
+    model = make_model(vocab_size=tokenizer.vocab_size, num_layers=1, d_model=16, d_ff=24).float()
+    search = SearchConfig(max_extra_tokens=4)
+    options = TranslationOptions(device="cuda", precision="fp32", search=search)
+    translator = Translator(TrainedModel(model, tokenizer, "en", "de"), options)
+    for _ in range(3):  # the graphs are recorded and started
+        expected = [found.score for found in translator.translate(LINES)]
+    positions = translator.engine.decoder.model.positions
+    first = next(module.table for module in positions.modules() if hasattr(module, "table"))
+    # Memory that nobody holds is used for something else.
+    weakref.finalize(first, inside(first).fill_, torch.nan)
+    del first
+    translator.log_probabilities([" ".join(sentences)[:1500]], LINES[:1])
+    assert [found.score for found in translator.translate(LINES)] == expected
 
 
 def test_the_graphs_that_were_not_used_for_long_are_dropped() -> None:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 from seq2seq.batches import Batching, EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.encoding import SampledCorpus
+from seq2seq.device import Compute
+from seq2seq.model_folder import new_transformer
+from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer, TokenizerConfig
+from seq2seq.trainer import Trainer
+from seq2seq.update import TrainingConfig
 
 MakeSampled: TypeAlias = Callable[..., SampledCorpus]
 RATE = 0.3
@@ -127,6 +132,27 @@ def test_processes_encode_what_one_does_and_a_machine_once(
     first.share = lambda write: nullcontext(write(path) or path)
     second.share = lambda write: nullcontext(path)
     assert ids_of(first, 2) == ids_of(second, 2) == alone
+
+
+def test_a_step_of_many_short_epochs_has_the_pairs_of_each(
+    sampled: MakeSampled, texts: list[str]
+) -> None:
+    other, corpus = sampled(), sampled()
+    tokens = {"source_tokens": 20_000, "target_tokens": 20_000, "micro_batch_tokens": 4_000}
+    config = TrainingConfig(**tokens, log_steps=1)
+    batching = config.batching(corpus, seed=1)
+    assert len(batching.epoch(0)) == 1  # so a step has five epochs
+    sizes = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
+    model = new_transformer(sizes, 60)
+    trainer = Trainer(model, batching, config, compute=Compute(), seed=1)
+    with closing(trainer.steps()) as steps:
+        for first in (0, 5):
+            step = next(steps)
+            assert step.epoch == first + 4
+            for epoch, (_, batch) in enumerate(step.batches.batches, first):
+                found = sorted(ids[ids != PADDING_ID].tolist() for ids in batch.source)
+                assert found == sorted([*ids, END_ID] for ids, _ in ids_of(other, epoch))
+    assert len(corpus.slots) <= 12
 
 
 def test_a_corpus_that_is_closed_encodes_no_more(sampled: MakeSampled) -> None:

@@ -1,9 +1,11 @@
 """The trainer against a plain loop, against itself divided otherwise, and what ends it."""
 
 import copy
+import gc
 import math
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seq2seq.batches import Batching, EncodedCorpus, Rows
+from seq2seq.batches import Batch, Batching, EncodedCorpus, Rows
 from seq2seq.device import World
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.training import FastForms
@@ -461,6 +463,30 @@ def test_all_processes_compute_as_many_tokens_at_once_as_the_one_with_the_least_
     trainer = make_trainer(batching, parts={"world": Three()})
     fit_memory(trainer)
     assert trainer.updater.most_tokens == (32, 31)
+
+
+def test_an_attempt_has_the_memory_that_the_failed_one_had(corpus: EncodedCorpus) -> None:
+    """Not only when Python happens to collect garbage."""
+    batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
+    trainer = make_trainer(batching)
+    losses, loss = [], trainer.forms.loss
+
+    def limited(batch: Batch, smoothing: float) -> Loss:
+        assert all(taken() is None for taken in losses)
+        taken = torch.empty(1000)
+        losses.append(weakref.ref(taken))
+        if len(losses) < 4:
+            raise RuntimeError(f"CUDA out of memory for {len(taken)} numbers")
+        return loss(batch, smoothing)
+
+    trainer.forms.loss = limited
+    gc.collect()
+    gc.disable()
+    try:
+        fit_memory(trainer)
+    finally:
+        gc.enable()
+    assert len(losses) == 4
 
 
 @pytest.mark.parametrize("forms", [Forms, FastForms])
