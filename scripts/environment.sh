@@ -1,4 +1,5 @@
-# Sourced by the other scripts: makes .venv in the checkout and installs the package into it.
+# Sourced by the other scripts: makes .venv in the checkout and installs the package into it. An
+# environment that it did not make is used only if its owner allows it.
 # Usage: prepare_environment [EXTRA]
 
 started_in=$PWD
@@ -48,6 +49,11 @@ make_environment() {
 prepare_environment() {
     local extra=${1:-} sum installed
     .venv/bin/python -c 'import pip' >/dev/null 2>&1 || make_environment
+    if [ ! -e .venv/made_by_seq2seq ] && [ ! -e .venv/installed ]; then
+        echo ".venv: this script didn't make it, and would install seq2seq${extra:+ and its development" \
+            "tools} into it: move it away, or allow that (touch .venv/installed), and run this again" >&2
+        exit 1
+    fi
     # What was installed last and from where: a second run starts at once, unless the checkout was moved
     # or copied.
     sum="$(cat pyproject.toml constraints.txt | cksum) $PWD"

@@ -1,12 +1,13 @@
 """Run seq2seq/paper/README.md, and write its outputs, the lines of its links and its pictures.
 
 python scripts/paper_page.py needs the run of `bash scripts/quickstart.sh` in runs/quickstart.
---links writes the lines of the links alone, which needs no run.
+--links writes the lines of the links alone, which needs no run. Both write the page as a notebook.
 """
 
 import argparse
 import ast
 import io
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 PAGE = Path(__file__).resolve().parents[1] / "seq2seq" / "paper" / "README.md"
+NOTEBOOK = PAGE.with_name("paper.ipynb")
 BLOCK = re.compile(
     r"```python\n(?P<code>.*?)```\n(\n```text(?P<varies>.*?)\n(?P<output>.*?)```\n)?", re.S
 )
@@ -71,8 +73,63 @@ def lines_of(path: Path, name: str) -> str:
     return f"L{node.lineno}-L{node.end_lineno}"
 
 
+SETUP_TEXT = """\
+The notebook runs in a copy of the project. In Colab, clone it in a cell of your own first
+(`!git clone` and its address). The next cell finds the copy, installs the package if it is missing,
+and trains the model of the quickstart, which takes three minutes on two cores; the second time it
+is there already."""
+SETUP = """\
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from IPython.display import SVG
+
+folders = [Path.cwd(), *Path.cwd().parents, *Path.cwd().glob("*/")]
+os.chdir(next(folder for folder in folders if (folder / "conf" / "train.yaml").exists()))
+python = [sys.executable, "-m"]
+if importlib.util.find_spec("sacrebleu") is None:
+    subprocess.run([*python, "pip", "install", "--quiet", "."], check=True)
+sys.path.insert(0, os.getcwd())
+training = "seq2seq train model=tiny schedule=demo run_dir=runs/quickstart resume=auto".split()
+subprocess.run([*python, *training], check=True)
+SVG("data/pictures/architecture.svg")"""
+
+
+def notebook(text: str) -> str:
+    """Make a notebook of the page: its blocks without their outputs, and its text without links.
+
+    The pictures are left out, too: running the blocks draws them.
+    """
+    how = r"To run it as a notebook, .*?:\n\n```\n.*?```\n"
+    text = re.sub(how, "", text, flags=re.S)
+    text = re.sub(r"<details><summary>([^<]*)</summary>\n(?=\n```)", r"\1:\n", text)
+    text = re.sub(r"(```\n)\n</details>\n", r"\1", text)
+    text = re.sub(r"!\[.*\]\(.*\)\n\n?", "", text)
+    text = re.sub(r"\[([^]]*)\]\((?!http)[^)]*\)", r"\1", text)
+    title, rest = text.split("\n\n", 1)
+    sources = [("markdown", f"{title}\n\n{SETUP_TEXT}"), ("code", SETUP)]
+    end = 0
+    for block in BLOCK.finditer(rest):
+        sources += [("markdown", rest[end : block.start()]), ("code", block["code"])]
+        end = block.end()
+    sources.append(("markdown", rest[end:]))
+    outputs = {"execution_count": None, "outputs": []}
+    cells = [
+        {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source.strip()}
+        | (outputs if kind == "code" else {})
+        for number, (kind, source) in enumerate(sources)
+        if source.strip()
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {"metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps({"cells": cells, **whole}, indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
-    """Write the page and its pictures."""
+    """Write the page, its pictures and its notebook."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--links", action="store_true", help="write the lines of the links alone")
     links_alone = parser.parse_args().links
@@ -89,7 +146,9 @@ def main() -> None:
     def link(found: re.Match[str]) -> str:
         return f"[`{found[1]}`]({found[2]}#{lines_of(PAGE.parent / found[2], found[1])})"
 
-    PAGE.write_text(LINK.sub(link, written + text[end:]))
+    page = LINK.sub(link, written + text[end:])
+    PAGE.write_text(page)
+    NOTEBOOK.write_text(notebook(page))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,23 @@ def test_it_is_made_once_and_with_an_extra_serves_without_it(checkout: Path) -> 
     assert "installing" in prepare(checkout).stderr
 
 
+def test_an_environment_of_another_program_is_left_alone_until_its_owner_allows_it(
+    checkout: Path,
+) -> None:
+    """A link to one is the same."""
+    others = checkout / "others"
+    (others / "bin").mkdir(parents=True)
+    shutil.copy(checkout / "python", others / "bin" / "python")
+    (checkout / ".venv").symlink_to(others)
+    refused = prepare(checkout, "dev")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(".venv: this script didn't make it")
+    assert refused.stderr.count("\n") == 1
+    assert [path.name for path in others.iterdir()] == ["bin"]
+    (others / "installed").touch()
+    assert prepare(checkout, "dev").returncode == 0
+
+
 def test_an_environment_of_the_user_is_refused_and_kept(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "precious").touch()

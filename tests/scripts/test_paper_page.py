@@ -1,5 +1,7 @@
 """`seq2seq/paper/README.md`: its code runs, prints what the page shows, and draws its pictures."""
 
+import json
+import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +47,21 @@ def test_each_block_prints_what_the_page_shows(ran: Run) -> None:
             assert printed
         else:
             assert printed == (block["output"] or ""), block["code"]
+
+
+def test_the_notebook_is_the_page_without_what_running_it_shows() -> None:
+    page = SCRIPT["PAGE"].read_text()
+    written = SCRIPT["NOTEBOOK"].read_text()
+    assert written == SCRIPT["notebook"](page), "run python scripts/paper_page.py --links"
+    kinds: dict[str, list[str]] = {"markdown": [], "code": []}
+    for cell in json.loads(written)["cells"]:
+        kinds[cell["cell_type"]].append(cell["source"])
+    blocks = [block["code"].strip() for block in SCRIPT["BLOCK"].finditer(page)]
+    assert kinds["code"] == [SCRIPT["SETUP"], *blocks]
+    for text in kinds["markdown"]:
+        assert "```" not in text
+        assert text.count("<details>") == text.count("</details>")
+        assert all(target.startswith("http") for target in re.findall(r"\]\((.*?)\)", text))
 
 
 def test_each_picture_is_drawn_small_and_for_light_and_dark_pages(ran: Run, folder: Path) -> None:
