@@ -25,7 +25,9 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 from seq2seq.errors import UserError
 
 MANIFEST = "manifest.json"
-_DEVICES = (Path("/dev"), Path("/dev/fd"))  # such as /dev/stdout, which may be a file
+_DEVICES = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+"""Folders of devices and of streams, such as /dev/stdout, which may be a file."""
+_NAME_BYTES = 220  # so that more may be added to a name; 255 are allowed
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
 
 Content: TypeAlias = bytes | Callable[[Path], object]
@@ -85,12 +87,12 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the path of a file")
-    if path.parent in _DEVICES or (path.exists() and not path.is_file()):
-        with path.open("wb") as file:
+    if is_stream(path):
+        with path.open("ab") as file:  # what a shell has opened by >> keeps what is in it
             yield file
         return
     path = Path(os.path.realpath(path))
-    partial_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    partial_path = path.with_name(f"{_shortened(path).name}.{secrets.token_hex(4)}.part")
     with partial_path.open("xb") as file:
         try:
             _keep_mode(file, path)
@@ -103,6 +105,11 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
                 message = f"seq2seq: {partial_path}: has what was written until then"
                 logging.getLogger("seq2seq").warning(message)
             raise
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a pipe, a device or standard output, which can't be replaced."""
+    return path.parent in _DEVICES or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def give_name(path: Path, file: BinaryIO, partial_path: Path) -> None:
@@ -118,7 +125,7 @@ def write_file(path: Path, content: bytes) -> None:
     """Write one file whole or not at all; what was there before stays if it can't be written."""
     with errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = _temporary_name(path)
+        new = _temporary_name(_shortened(path))
         try:
             with new.open("xb") as file:
                 _lock(file.fileno())
@@ -132,7 +139,7 @@ def write_file(path: Path, content: bytes) -> None:
 def copy_file(path: Path, copy: Path) -> None:
     """Copy a file or a link whole or not at all, with its mode and times."""
     with errors_as_user_errors(copy):
-        new = _temporary_name(copy)
+        new = _temporary_name(_shortened(copy))
         try:
             shutil.copy2(path, new, follow_symlinks=False)
             new.replace(copy)
@@ -256,6 +263,11 @@ def _manifest_of(digests: Mapping[str, str]) -> bytes:
 
 def _temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+
+
+def _shortened(path: Path) -> Path:
+    """Cut the name of a file where no more could be added to it."""
+    return path.with_name(os.fsencode(path.name)[:_NAME_BYTES].decode(errors="ignore"))
 
 
 def _final_name(path: Path) -> str | None:

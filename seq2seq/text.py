@@ -14,6 +14,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -32,6 +33,19 @@ else:
 
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip, ".xz": lzma, ".bz2": bz2, ".zst": zstd}
+
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    ".bz2": bz2.BZ2Decompressor,
+    ".zst": zstd.ZstdDecompressor,
+}
+_BEGINNINGS = {
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".xz": re.compile(rb"\xfd7zXZ"),
+    ".bz2": re.compile(rb"BZh[1-9]1AY&SY"),
+    ".zst": re.compile(rb"\x28\xb5\x2f\xfd"),
+}
+"""How compressed files begin."""
 
 _BUFFER_BYTES = 1 << 18
 
@@ -58,8 +72,12 @@ def open_raw(path: str | Path) -> io.BufferedReader:
 def open_binary(path: str | Path) -> BinaryIO:
     """Open a file or a URL for reading, decompressed as its suffix says (.gz, .xz, .zst, .bz2)."""
     file, suffix = open_raw(path), Path(path).suffix.lower()
-    stream = COMPRESSIONS[suffix].open(file) if suffix in COMPRESSIONS else file
-    return io.BufferedReader(_NamedReader(stream.read, file, str(path)), _BUFFER_BYTES)
+    read: Callable[[int], bytes] = file.read
+    if suffix == ".gz":
+        read = gzip.GzipFile(fileobj=file).read
+    elif suffix in _DECOMPRESSORS:
+        read = _Streams(file, _DECOMPRESSORS[suffix]).read
+    return io.BufferedReader(_NamedReader(read, file, str(path)), _BUFFER_BYTES)
 
 
 @contextmanager
@@ -110,8 +128,25 @@ def decode_leniently(raw: bytes) -> tuple[str, bool]:
     return text, "\ufffd" in text and text.encode() != raw
 
 
+def why_archive(raw: bytes) -> str:
+    """Say what the first line of an archive or a compressed file is, and what to do; or ""."""
+    if raw[257:262] == b"ustar":
+        return "a tar archive, not text; extract its files: tar -xf"
+    if raw.startswith(b"PK\3\4"):
+        return "a ZIP archive, not text; extract its files: unzip"
+    for suffix, beginning in _BEGINNINGS.items():
+        if beginning.match(raw):
+            return (
+                f"compressed, not text; let its name end in {suffix}, or if it is an archive, such"
+                " as .tgz, extract its files: tar -xf"
+            )
+    return ""
+
+
 def why_not_text(raw: bytes) -> str:
     """Say what in a line is not text in UTF-8, and what to do."""
+    if reason := why_archive(raw):
+        return reason
     if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return "UTF-16, not UTF-8; convert the text: iconv -f utf-16 -t utf-8"
     try:
@@ -119,7 +154,7 @@ def why_not_text(raw: bytes) -> str:
     except UnicodeDecodeError as error:
         return (
             f"byte 0x{raw[error.start]:02x} at position {error.start + 1} of the line is not UTF-8;"
-            " convert the text, or if it is compressed, let its name say so, as .gz does"
+            " convert the text, such as by iconv -f latin1 -t utf-8"
         )
     return "a NUL character, which no text has; remove it, or convert the text from UTF-16"
 
@@ -146,6 +181,33 @@ class _NamedReader(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+class _Streams:
+    """The content of a file of compressed streams, one after the other, also with NULs between.
+
+    `open` of lzma and bz2 takes a stream that is damaged at its beginning for the end of the file.
+    """
+
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any]) -> None:
+        self._file, self._new = file, decompressor
+        self._stream = decompressor()
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes; none at the end of the file."""
+        while True:
+            data = b""
+            if self._stream.eof:
+                data = self._stream.unused_data.lstrip(b"\0")
+                while not data:
+                    if not (block := self._file.read(_BUFFER_BYTES)):
+                        return b""
+                    data = block.lstrip(b"\0")
+                self._stream = self._new()
+            elif self._stream.needs_input and not (data := self._file.read(_BUFFER_BYTES)):
+                raise EOFError
+            if content := self._stream.decompress(data, size):
+                return cast(bytes, content)
 
 
 def _compressor(file: BinaryIO, suffix: str) -> AbstractContextManager[BinaryIO]:

@@ -275,8 +275,6 @@ class Tokenizer:
     ) -> "Tokenizer":
         """Learn a byte-pair encoding, in bounded memory; the same sentences give the same bytes."""
         sample = _sample(sentences, config.max_training_sentences, log)
-        if not any(map(str.strip, sample)):
-            raise UserError("no text to train the tokenizer on; check the training data")
         model = io.BytesIO()
         # Popped, so that no sentence is in memory both here and in SentencePiece. Not by a Python
         # function: SentencePiece would swallow the exception that a signal raises in it.
@@ -387,16 +385,27 @@ def _sample(sentences: Iterable[str], size: int, log: Callable[[str], None]) -> 
     """Draw at most ``size`` sentences uniformly, of those that are not too long."""
     generator = random.Random(_SAMPLE_SEED)
     sample: list[str] = []
-    seen = too_long = 0
+    seen = too_long = returns = 0
     for sentence in sentences:
         if len(sentence.encode(errors="replace")) > LONGEST_TRAINING_LINE:
             too_long += 1
+            returns += "\r" in sentence
             continue
         seen += 1
         if len(sample) < size:
             sample.append(sentence)
         elif (index := generator.randrange(seen)) < size:
             sample[index] = sentence
+    if too_long and not any(map(str.strip, sample)):
+        advice = "write a sentence on each line"
+        if returns:
+            advice += "; carriage returns alone end no line: tr '\\r' '\\n' makes lines of them"
+        raise UserError(
+            f"no text to train the tokenizer on: of the training data, all {too_long:,} lines that"
+            f" aren't blank have more than {LONGEST_TRAINING_LINE:,} bytes; {advice}"
+        )
+    if not any(map(str.strip, sample)):
+        raise UserError("no text to train the tokenizer on; check the training data")
     if seen > size:
         log(f"the tokenizer learns from a sample of {size:,} of {seen:,} sentences")
     if too_long:

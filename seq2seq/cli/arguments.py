@@ -1,7 +1,8 @@
 """The arguments of each command and its examples; what runs it is imported only to run it."""
 
-from argparse import ArgumentParser, _ActionsContainer
+from argparse import ArgumentError, ArgumentParser, Namespace, _ActionsContainer, _StoreAction
 from collections.abc import Mapping
+from typing import Any
 
 TRAIN_EXAMPLES = """\
 examples:
@@ -106,13 +107,28 @@ example:
 _KINDS = {"int": int, "float": float, "": str}
 
 
+class _StoreOnce(_StoreAction):
+    """Stores the value of an option, and refuses a second one, which would replace it."""
+
+    _given: Namespace | None = None
+    """The arguments that have a value already."""
+
+    def __call__(
+        self, parser: ArgumentParser, namespace: Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if self._given is namespace:
+            raise ArgumentError(self, "is given twice; give it once")
+        self._given = namespace
+        super().__call__(parser, namespace, values, option)
+
+
 def add_options(
     parser: _ActionsContainer, options: Mapping[str, str], *, required: bool = False
 ) -> None:
     """Add options from a table of forms, such as `-o --output FILE`, and what they do.
 
-    A value is a text unless its form says `N:int`; `A|B` are choices, ` ...` is for a list whose
-    option may be repeated, and without a value it is a flag.
+    A value is a text unless its form says `N:int`; `A|B` are choices, and without a value it is a
+    flag. ` ...` is for a list whose option may be repeated; any other is refused if it is.
     """
     for form, text in options.items():
         *names, value = form.removesuffix(" ...").split()
@@ -123,7 +139,7 @@ def add_options(
         choices = metavar.split("|") if "|" in metavar else None
         parser.add_argument(
             *names,
-            action="append" if form.endswith(" ...") else "store",
+            action="append" if form.endswith(" ...") else _StoreOnce,
             default=[] if form.endswith(" ...") else None,
             metavar=None if choices else metavar,
             choices=choices,
@@ -153,6 +169,7 @@ def add_beam_options(parser: _ActionsContainer) -> None:
     """Add the options of beam search, and of a file of terms."""
     parser.add_argument(
         "--beam",
+        action=_StoreOnce,
         dest="beam_size",
         type=int,
         metavar="N",
@@ -206,6 +223,8 @@ def _translate(parser: ArgumentParser) -> None:
         " FILE.*.part until complete (default: stdout)",
         "--resume": "continue what this command, also with --resume, has left in FILE.resume.part;"
         " bring a folder of documents up to date",
+        "--skip PATTERN ...": "files and folders of a folder to copy, not to translate, such as"
+        " '*.pdf'; may be repeated",
     }
     add_options(parser, files)
     parser.set_defaults(input="-", output="-")
@@ -287,6 +306,7 @@ def _score(parser: ArgumentParser) -> None:
     add_options(metrics, scores)
     metrics.add_argument(
         "--compare",
+        action="extend",
         nargs="+",
         default=[],
         metavar="OTHER",

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -44,10 +45,19 @@ def translate_documents(arguments: argparse.Namespace, format_name: str) -> int:
         else:
             folder, made = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
             model_and_options = json.dumps(made_by(arguments, translator), sort_keys=True)
-            work = FolderTranslation(folder, made, translate, model_and_options, report)
+            tell = partial(_tell, bar)
+            skip = arguments.skip
+            work = FolderTranslation(folder, made, translate, model_and_options, tell, skip)
             complete, warnings = work.run(), work.warnings
     report(str(warnings))
     return 0 if complete else INCOMPLETE
+
+
+def _tell(bar: "tqdm[NoReturn]", message: str) -> None:
+    """Report a message; on a terminal, the bar is drawn again below it."""
+    if sys.stderr.isatty():
+        bar.clear()
+    report(message)
 
 
 def _check_folders(arguments: argparse.Namespace) -> None:

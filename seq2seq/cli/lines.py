@@ -24,7 +24,7 @@ from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.text import count_lines, iterate_lines, open_binary
 
 # Options that change no output.
-_NO_EFFECT = {"command", "debug", "model", "input", "output", "resume", "workers"}
+_NO_EFFECT = {"command", "debug", "model", "input", "output", "resume", "skip", "workers"}
 _LOG_SECONDS = 60.0
 _LOG_FORMAT = "{n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left"
 

@@ -10,9 +10,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from seq2seq.documents.lines import NOT_PLAIN, begins_as_code
+from seq2seq.documents.lines import NOT_PLAIN, begins_as_code, why_packed
 from seq2seq.errors import UsageError, UserError
-from seq2seq.files import MANIFEST, read_manifest
+from seq2seq.files import MANIFEST, is_stream, read_manifest
 from seq2seq.text import create_binary, decode_leniently, iterate_lines, open_binary, why_not_text
 
 
@@ -26,7 +26,7 @@ def check_output(output: str, *inputs: str) -> None:
     for name in inputs:
         if (input_status := _regular_file(name, 0)) and os.path.samestat(input_status, status):
             raise UserError(f"{file_name(name)}: is the output, too; choose another output")
-    if output == "-":
+    if output == "-" or is_stream(Path(output)):
         return
     from seq2seq.run.folder import RunFolder
 
@@ -54,9 +54,9 @@ def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Ite
     """
     first = list(islice(lines, 100))
     damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
-    # Of these formats, most lines may be text.
-    if first and first[0].startswith((b"%PDF-", b"{\\rtf")):
-        raise UserError(f"{file_name(path)}: PDF or RTF, not plain text; extract its text first")
+    # Of archives of text, most lines may be text.
+    if first and (reason := why_packed(first[0])):
+        raise UserError(f"{file_name(path)}: {reason}")
     if 2 * len(damaged) > len(first):
         number, raw = damaged[0]
         raise UserError(f"{file_name(path)}: not plain text: line {number}: {why_not_text(raw)}")

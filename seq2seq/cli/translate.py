@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 
 from seq2seq.cli.main import rank_and_size
 from seq2seq.cli.text import check_output, open_input
-from seq2seq.documents.lines import is_plain
 from seq2seq.errors import UsageError, UserError
 from seq2seq.text import COMPRESSIONS
 
@@ -34,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("torchrun's processes don't answer line by line: give -i FILE")
     is_folder = Path(arguments.input).expanduser().is_dir()
     format_name = "" if is_folder else _document_format(arguments)
+    if arguments.skip and not is_folder:
+        raise UsageError("--skip is for the files of a folder: remove it")
     if is_folder or format_name:
         _check_options(arguments, is_folder=is_folder)
         if size > 1:
@@ -60,18 +61,17 @@ def _document_format(arguments: argparse.Namespace) -> str:
     """Return the format of the input; "" if it is lines of text."""
     if arguments.input == "-" and arguments.format is None:
         return ""
-    from seq2seq.documents.formats import FORMATS, find_format  # late: it loads all readers
+    # Late: it loads all readers.
+    from seq2seq.documents.formats import FORMATS, find_format, named_format
 
     path = PurePath(arguments.input)
     bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    format_name: str = arguments.format or find_format(bare.name)
-    if format_name not in ("", *FORMATS):
-        raise UsageError(f"--format {format_name}: choose one of {', '.join(FORMATS)}")
-    if not format_name and not is_plain(bare.name):
-        raise UserError(
-            f"{arguments.input}: documents of {bare.suffix} can't be translated: extract the text,"
-            f" or save it as one of {', '.join(FORMATS)}; if its lines are text, add --format txt"
-        )
+    if arguments.format not in (None, *FORMATS):
+        raise UsageError(f"--format {arguments.format}: choose one of {', '.join(FORMATS)}")
+    try:
+        format_name: str = arguments.format or named_format(str(bare))
+    except UserError as error:
+        raise UserError(f"{error}; if its lines are text, add --format txt") from None
     if format_name in ("", "txt"):
         return ""
     named = find_format(PurePath(arguments.output).name)

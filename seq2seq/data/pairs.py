@@ -54,8 +54,9 @@ class PairsFile:
         if self._suffix == ".tmx":
             return read_tmx(self._path, self._languages)
         raise UserError(
-            f"{self._path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed or"
-            " not; save a spreadsheet as text with tabs, in UTF-8"
+            f"{self._path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed"
+            f" ({', '.join(COMPRESSIONS)}) or not; save a spreadsheet as text with tabs, in UTF-8,"
+            " and extract the files of an archive"
         )
 
     def locate(self, number: int) -> str:

@@ -27,6 +27,7 @@ from seq2seq.text import COMPRESSIONS, create_binary
 logger = logging.getLogger("seq2seq")
 
 _MAX_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass
@@ -38,6 +39,8 @@ class Progress:
     bytes: int = 0
     source_sha256: str = ""
     """Of the lines that were translated."""
+    part_sha256: str = ""
+    """Of the bytes that were written."""
     warnings: OutputWarnings = field(default_factory=OutputWarnings)
 
 
@@ -50,6 +53,9 @@ class ResumableOutput:
         """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
         if os.fstat(file.fileno()).st_size < progress.bytes:
             raise UserError(f"{part}: is shorter than it was; remove it to begin again")
+        self._digest = _sha256_of(file, progress.bytes)
+        if progress.bytes and self._digest.hexdigest() != progress.part_sha256:
+            raise UserError(f"{part}: is not what was written; remove it to begin again")
         file.truncate(progress.bytes)  # without half a chunk
 
     def remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -78,7 +84,8 @@ class ResumableOutput:
         self.file.write(text)
         self.file.flush()
         os.fsync(self.file.fileno())
-        progress.bytes += len(text)
+        self._digest.update(text)
+        progress.bytes, progress.part_sha256 = progress.bytes + len(text), self._digest.hexdigest()
         progress.lines, progress.source_sha256 = self._read.popleft()
         progress.warnings += warnings
         files.write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())
@@ -87,13 +94,13 @@ class ResumableOutput:
 @contextmanager
 def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[ResumableOutput]:
     """Open the part of an output to continue it; it gets the output's name when the block ends."""
-    path = Path(os.path.realpath(Path(path).expanduser()))
-    if path.exists() and not path.is_file():
+    path = Path(path).expanduser()
+    if files.is_stream(path) or path.is_dir():
         raise UserError(f"{path}: --resume needs a file as output")
+    path = Path(os.path.realpath(path))
     partial_path = path.with_name(f"{path.name}.resume.part")
     state = partial_path.with_suffix(".json")
-    with files.errors_as_user_errors(partial_path), partial_path.open("a+b") as file:
-        lock(partial_path, file)
+    with files.errors_as_user_errors(partial_path), open_locked(partial_path) as file:
         files.remove_leftovers(path.parent)
         progress = Progress(json.loads(json.dumps(made_by)))
         if not os.fstat(file.fileno()).st_size:
@@ -141,11 +148,36 @@ def models_sha256(runs: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(models).encode()).hexdigest()
 
 
-def lock(path: Path, file: BinaryIO) -> None:
-    """Refuse to write a file that another process is writing."""
-    try:  # not by filelock, which empties the file that it locks
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"{path}: another process is writing it; wait until it ends") from None
-    except OSError:  # some file systems have no locks
-        pass
+def _sha256_of(file: BinaryIO, size: int) -> "hashlib._Hash":
+    """Return the SHA-256 of so many bytes at the beginning of a file."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while size and (block := file.read(min(size, _BLOCK_BYTES))):
+        digest.update(block)
+        size -= len(block)
+    return digest
+
+
+@contextmanager
+def open_locked(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read it and to add to it; refuse one that another process is writing."""
+    while True:
+        with path.open("a+b") as file:
+            try:  # not by filelock, which empties the file that it locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                reason = "another process is writing it; wait until it ends"
+                raise UserError(f"{path}: {reason}") from None
+            except OSError:  # some file systems have no locks
+                pass
+            if _is_named(path, file):
+                yield file
+                return
+
+
+def _is_named(path: Path, file: BinaryIO) -> bool:
+    """Return whether an open file still has its name, or a process that ended has moved it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -1,34 +1,38 @@
 """Plain text: each line is a text."""
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
-from locale import locale_alias
-from pathlib import PurePath
 
 from seq2seq.documents.document import Languages, Slot, write_text
 from seq2seq.errors import UserError
+from seq2seq.text import why_archive
 
-# Languages, but no programs; more of them, and parts of corpora and what is made of these
-_PLAIN = {name.split("_")[0] for name in locale_alias} - {"c", "in", "iso", "ph", "pp", "sh", "sp"}
-_PLAIN |= set(
-    "ara ces deu ell fra hin ita jpn kor nld pol por ron rus spa swe tur zho"  # noqa: SIM905
-    " bpe clean dev devtest hyp lc out part ref source src target test text tgt tok train trg txt"
-    " valid".split(" ")
-)
 NOT_PLAIN = "begins as markup, data or a program, not as lines of text"
 _STRUCTURED = re.compile(
     r"\s*(?:<(?:[?!]|[a-zA-Z][^<>]*(?:\n|\Z|>\s*(?:[\n<]|\Z)))"  # XML and HTML
     r"|\{\s*(?:[\"}\n]|\Z)|\[\s*(?:[\"{\[\]\n]|\Z)"  # JSON
-    r"|#!|//|/\*|\(\*|;;|#include|(?:using|use|package|import|namespace) [\w.:\\]+\s*(?:\{|;\s*\n)"
+    r"|#!|%!|//|/\*|\(\*|;;|#include"
+    r"|(?:using|use|package|import|namespace) [\w.:\\]+\s*(?:\{|;\s*\n)"
     r"|---[ \r]*\n|\\[a-z]+[{\[]|WEBVTT|(?:\d+\s+)?[\d:.,]+ -->)"  # YAML, TeX, subtitles
 )
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
-def is_plain(name: str) -> bool:
-    """Tell whether a name is that of lines of text, as `a.txt`, `test.en` and `test.en.part2`."""
-    suffix = PurePath(name).suffix[1:].lower()
-    numbered = re.sub(r"\A(part|)\d+\Z", r"\1", suffix)
-    return not numbered or " " in suffix or re.split("[-_@]", numbered)[0] in _PLAIN
+def why_not_lines(beginning: bytes) -> str:
+    """Say why a file that begins so has no lines of text, or return ""."""
+    if reason := why_packed(beginning):
+        return reason
+    if not beginning.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and _BINARY.search(beginning):
+        return "binary, not text"
+    return NOT_PLAIN if begins_as_code(beginning.decode(errors="replace")) else ""
+
+
+def why_packed(beginning: bytes) -> str:
+    """Say why the text of a file that begins so must be taken out of it first, or return ""."""
+    if beginning.startswith((b"%PDF-", b"{\\rtf")):
+        return "PDF or RTF, not plain text; extract its text first"
+    return why_archive(beginning)
 
 
 def begins_as_code(content: str) -> bool:

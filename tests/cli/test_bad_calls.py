@@ -1,15 +1,21 @@
 """Bad calls: one line on standard error that says what is wrong, and the right exit code."""
 
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from seq2seq.cli.arguments import COMMANDS
 
 # Words ({x} is of the fixture below), exit code, and what the line must say.
 CALLS = [
     ("trian", 2, "invalid choice: 'trian' (choose from"),
     ("translate", 2, "arguments are required: --model; seq2seq translate --help shows how"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
+    ("translate --model {model} -i {text} --skip *.pdf", 2, "--skip is for the files of a folder"),
+    ("translate --model {model} -i {text} --input {two}", 2, "argument -i/--input: is given twice"),
+    ("average --model {model} --model {nowhere}", 2, "argument --model: is given twice; give it"),
     ("translate --model {model} -i {text} --beam 0", 2, "--beam 0: must be at least 1"),
     ("translate --model {model} --nbest 9 --beam 4", 2, "--nbest 9: must be at most --beam 4"),
     ("translate --model {model} -i {text} --to nl", 1, "the model translates into de only"),
@@ -83,6 +89,26 @@ CALLS = [
 ]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_option_counts_twice_or_is_refused_the_second_time(command: str) -> None:
+    parser = ArgumentParser()
+    COMMANDS[command][1](parser)
+    for action in parser._actions:
+        action.required = False
+    for action in parser._actions:
+        if not action.option_strings or action.nargs == 0:
+            continue
+        first = str(action.choices[0]) if action.choices else "1"
+        words = [action.option_strings[0], first, *[first] * (action.nargs == 2)]
+        one = vars(parser.parse_args(words))[action.dest]
+        try:
+            two = vars(parser.parse_args([*words, *words]))[action.dest]
+        except SystemExit:
+            assert not isinstance(one, list)
+        else:
+            assert two == [*one, *one]
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Path | str]:
     folder = tmp_path_factory.mktemp("bad_calls")
@@ -92,7 +118,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, P
     for name, content in files.items():
         (folder / name).write_text(content)
     places = {name: folder / name for name in ("folder", "text", "blank", "two", "nowhere")}
-    serve = f"serve --port 0 --engine native --model {model}"
+    serve = f"serve --engine native --model {model}"
     return {**places, "film": folder / "film.srt", "model": model, "serve": serve}
 
 

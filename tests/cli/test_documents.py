@@ -88,7 +88,7 @@ def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     assert (output / "link.html").is_symlink()
     for reason in ("d.pdf: documents of .pdf", "bad.srt: no subtitle", "latin.md: the file is not"):
         assert reason in result.err
-    assert "2 translated, 0 kept; files: 5 copied as they are; not up to date: 3\n" in result.err
+    assert "2 translated, 0 kept; files: 5 copied as they are; to be looked at: 3\n" in result.err
     # and nothing is written over
     before = sorted(tmp_path.rglob("*"))
     for target, reason in ((output, "not an empty folder"), (folder / "x", "is in the folder")):
@@ -106,7 +106,7 @@ def test_a_folder_is_continued_and_brought_up_to_date(site: Site) -> None:
     (site.output / "c.txt").write_text("Ein Mann, C.\n")
     result = site.translate()
     assert result.code == 3
-    assert "1 translated, 1 kept; files: 0 copied as they are; not up to date: 1\n" in result.err
+    assert "1 translated, 1 kept; files: 0 copied as they are; to be looked at: 1\n" in result.err
     assert "c.txt: kept, as it was made or edited by hand; remove it" in result.err
     assert (site.output / "c.txt").read_text() == "Ein Mann, C.\n"
     (site.output / "c.txt").unlink()

@@ -1,5 +1,6 @@
 """`seq2seq translate` by several processes, and after it was killed."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,7 +164,8 @@ def killed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--model model", "out.resume.part: model was "),
         ("-i in", "out.resume.part: was made of another text"),
         ("-i short", "out.resume.part: was made of another text"),
-        ("part", "out.resume.part: is shorter than it was; remove it to begin again"),
+        ("cut", "out.resume.part: is shorter than it was; remove it to begin again"),
+        ("edit", "out.resume.part: is not what was written; remove it to begin again"),
     ],
 )
 def test_what_can_t_be_continued_is_told_in_a_line(
@@ -177,13 +180,16 @@ def test_what_can_t_be_continued_is_told_in_a_line(
     left = shutil.copytree(killed, tmp_path / "left")
     (folder / "short").write_text("a man\n")
     part = left / "out.resume.part"
-    if change == "part":
+    if change == "cut":
         part.write_bytes(part.read_bytes()[1:])
+    elif change == "edit":
+        part.write_bytes(b"X" + part.read_bytes()[1:])
     monkeypatch.chdir(folder)
     before = {path.name: path.read_bytes() for path in left.iterdir()}
-    words = ["-i", "numbers", "--beam", "1", "--resume", "-o", left / "out"]
-    words += ["--model", "quick"] if "--model" not in change else []
-    result = seq2seq("translate", *words, *(change.split() if " " in change else []))
+    given = {"-i": "numbers", "--beam": "1", "--model": "quick"}
+    given |= dict([change.split()]) if " " in change else {}
+    words = [word for option in given.items() for word in option]
+    result = seq2seq("translate", *words, "--resume", "-o", left / "out")
     assert (result.code, result.out) in ((1, ""), (2, ""))
     assert says in messages(result.err.encode())[-1]
     assert {path.name: path.read_bytes() for path in left.iterdir()} == before
@@ -205,6 +211,29 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
     with pytest.raises(RuntimeError), resumable_output(tmp_path / "out", {}):
         raise RuntimeError
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_opened_the_part_before_it_was_finished_leaves_the_output_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, lock = tmp_path / "out", fcntl.flock
+
+    def write() -> None:
+        with resumable_output(output, {}) as resumable:
+            for _ in resumable.remaining(make_chunks("abc", 2)):
+                resumable.write(b"two\n", OutputWarnings())
+
+    def finish_first(*arguments: Any) -> None:  # between its opening and its locking
+        monkeypatch.setattr(fcntl, "flock", lock)
+        write()
+        lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", finish_first)
+    with resumable_output(output, {}):
+        assert output.read_bytes() == b"two\ntwo\n"
+        output.rename(tmp_path / "first")
+    output = tmp_path / "first"
+    assert output.read_bytes() == b"two\ntwo\n"
 
 
 def test_two_runs_don_t_write_the_same_part(

@@ -5,12 +5,14 @@ import gzip
 import lzma
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -88,13 +90,25 @@ def test_a_signal_leaves_whole_lines_in_a_file_that_is_named(
 TEXT = "Der Hund läuft.\n" * 3
 
 
+def archive(kind: str) -> bytes:
+    """An archive of a file of text."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "in").mkdir()
+        Path(folder, "in/corpus.en").write_text("a man\n" * 200)
+        made = shutil.make_archive(f"{folder}/made", kind, Path(folder, "in"))
+        return Path(made).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("text", gzip.compress(b"a man\n"), "as .gz does"),
-        ("twice.gz", gzip.compress(gzip.compress(b"a man\n")), "as .gz does"),
-        ("text", lzma.compress(b"a man\n"), "as .gz does"),
-        ("text", bz2.compress(b"a man\n"), "as .gz does"),
+        ("text", gzip.compress(b"a man\n"), "let its name end in .gz"),
+        ("twice.gz", gzip.compress(gzip.compress(b"a man\n")), "let its name end in .gz"),
+        ("text", lzma.compress(b"a man\n"), "let its name end in .xz"),
+        ("text", bz2.compress(b"a man\n"), "let its name end in .bz2"),
+        ("corpus.zip", archive("zip"), "a ZIP archive, .* unzip"),
+        ("corpus.tgz", archive("gztar"), ".tgz, extract its files: tar -xf"),
+        ("corpus.tar.gz", archive("gztar"), "a tar archive, .* tar -xf"),
         ("text", TEXT.encode("utf-16"), "line 1: UTF-16, .* iconv -f utf-16 -t utf-8"),
         ("text", TEXT.encode("utf-16-be"), "line 1: byte 0xe4 .* not UTF-8"),
         ("text", b"a\n" + 2 * b"a\0man\n", "line 2: a NUL"),

@@ -73,7 +73,7 @@ def test_lines_follow_the_rule(parts: list[bytes]) -> None:
     ("bad", "says"),
     [
         (b"b\xffd", "byte 0xff at position 2"),
-        (gzip.compress(b"a"), "compressed, let its name say so"),
+        (gzip.compress(b"a"), "compressed, not text; let its name end in .gz"),
         ("a".encode("utf-16-le"), "NUL"),
         ("a".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
     ],
@@ -110,8 +110,12 @@ def test_lenient_decoding_never_fails(raw: bytes) -> None:
         lambda stream: stream[:10],
         lambda stream: stream[:-1],
         lambda stream: stream + stream[:9],
+        lambda stream: stream + bytes([stream[0] ^ 1]) + stream[1:],
+        lambda stream: stream + bytes([0]) + stream[1:],
+        lambda stream: stream + bytes(8) + stream[:2] + b"?" + stream[3:],
+        lambda stream: stream + b"what is no stream",
     ],
-    ids=["the start", "cut", "a second one cut"],
+    ids=["the start", "cut", "a second one cut", "byte 1", "byte 1 NUL", "byte 3", "no stream"],
 )
 def test_a_corrupt_archive_is_noticed(
     tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
@@ -125,12 +129,32 @@ def test_a_corrupt_archive_is_noticed(
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_streams_are_read_as_one(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"text{suffix}"
-    path.write_bytes(b"".join(map(COMPRESSORS[suffix], (b"a\nb", b"c\nd\n"))))
+    path.write_bytes(b"".join(map(COMPRESSORS[suffix], (b"a\nb", b"", b"c\nd\n"))))
     assert list(read_text_lines(path)) == ["a", "bc", "d"]
 
 
-def test_a_url_is_read_like_a_file() -> None:
-    url, packed = "memory://lines/text.gz", gzip.compress(b"one\ntwo\n")
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
+@pytest.mark.parametrize("padding", [4, 1 << 19], ids=["few NULs", "many"])
+def test_streams_are_read_as_one_with_padding_between_and_after(
+    tmp_path: Path, suffix: str, padding: int
+) -> None:
+    path = tmp_path / f"text{suffix}"
+    streams = map(COMPRESSORS[suffix], (b"a\nb", b"c\nd\n"))
+    path.write_bytes(b"".join(stream + bytes(padding) for stream in streams))
+    assert list(read_text_lines(path)) == ["a", "bc", "d"]
+
+
+def test_what_parallel_zstd_writes_between_its_frames_is_skipped(tmp_path: Path) -> None:
+    path, skippable = tmp_path / "text.zst", bytes.fromhex("502a4d18 04000000 12000000")
+    frames = map(COMPRESSORS[".zst"], (b"a\nb", b"c\nd\n"))
+    path.write_bytes(b"".join(skippable + frame for frame in frames))
+    assert list(read_text_lines(path)) == ["a", "bc", "d"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
+def test_a_url_is_read_like_a_file(suffix: str) -> None:
+    url = f"memory://lines/text{suffix}"
+    packed = COMPRESSORS[suffix](b"one\n") + COMPRESSORS[suffix](b"two\n")
     with fsspec.open(url, "wb") as file:
         file.write(packed)
     assert list(read_text_lines(url)) == ["one", "two"]

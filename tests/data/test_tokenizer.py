@@ -141,6 +141,13 @@ def test_over_long_lines_are_counted() -> None:
     assert UNKNOWN_ID not in tokenizer.encode(["ä"])[0]
 
 
+@pytest.mark.parametrize(("line", "advice"), [("a man ", "sentence on each"), ("a man\r", "tr ")])
+def test_text_of_over_long_lines_alone_is_explained(line: str, advice: str) -> None:
+    text = ["", line * LONGEST_TRAINING_LINE]
+    with pytest.raises(UserError, match=f"all 1 lines .* more than 4,192 bytes; .*{advice}"):
+        Tokenizer.train(text, TokenizerConfig(vocab_size=60))
+
+
 @pytest.mark.parametrize("byte_fallback", [False, True])
 @pytest.mark.parametrize(
     ("size", "message", "beyond"),

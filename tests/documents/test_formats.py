@@ -1,5 +1,6 @@
 """All formats: what is not translated stays byte for byte."""
 
+import gzip
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,8 +13,14 @@ import pytest
 
 from seq2seq.documents import formats
 from seq2seq.documents.document import Languages, Mark
-from seq2seq.documents.formats import FORMATS, SUFFIXES, find_format, read_file
-from seq2seq.documents.lines import begins_as_code, is_plain
+from seq2seq.documents.formats import (
+    FORMATS,
+    SUFFIXES,
+    choose_format,
+    find_format,
+    read_file,
+)
+from seq2seq.documents.lines import begins_as_code
 from seq2seq.documents.placeholders import divide
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
@@ -179,12 +186,34 @@ def test_the_format_is_found_by_the_name() -> None:
     assert find_format("html") == find_format("a.html.bak") == ""
 
 
-def test_lines_are_known_by_the_name_and_the_beginning() -> None:
-    names = "a test.en x.de-AT eng_Latn.devtest a.TXT test.lc.norm.tok.en test.en.part1 a.01"
-    names += " test.src x.fra x.pt_BR x.deu_Latn"
-    assert all(map(is_plain, [*names.split(), "Mr. Smith"]))
-    names = "yml ftl csv rst tex svg ttml lrc php desktop ipynb py js c h sh log 7z mp3 json5 zip"
-    assert not any(is_plain(f"messages.de.{suffix}") for suffix in names.split())
+def test_text_is_known_by_its_content_whatever_its_name() -> None:
+    names = "test.en x.de-AT eng_Latn.devtest a test.lc.norm.tok.en test.en.part1 a.01 x.fra"
+    names += " a.in a.raw a.sys a.detok a.sent a.list a.corpus a.data a.lines a.utf8 a.pl a.foo .a"
+    content = "Ein Hund läuft.\n".encode()
+    for name in [*names.split(), "Mr. Smith"]:
+        assert choose_format(name, content) == "txt"
+        for other in ("latin-1", "utf-16"):
+            assert choose_format(name, content.decode().encode(other)) == "txt"
+        assert read_file(name, content, LANGUAGES).texts == [("Ein Hund läuft.",)]
+        for bad in (
+            b"\x89PNG\r\n\x1a\n",
+            b"a\0b\0",
+            b"%PDF-1.7",
+            gzip.compress(b"a"),
+            b"#!/bin/sh\n",
+        ):
+            with pytest.raises(UserError, match="text"):
+                read_file(name, bad, LANGUAGES)
+
+
+def test_known_formats_that_are_no_lines_of_text_are_refused_by_their_names() -> None:
+    names = "yml ftl csv rst tex svg ttml lrc php desktop ipynb py js c h log json5 pdf XLSX sgm"
+    for name in [*(f"messages.de.{suffix}" for suffix in names.split()), "sub/Makefile"]:
+        with pytest.raises(UserError, match=f"{name}: format is not supported: choose .arb, "):
+            choose_format(name, b"A dog.\n")
+
+
+def test_code_is_known_by_its_beginning() -> None:
     code = "<?xml?>|<!--|<ul>\n|<svg\nid='a'>| <html><body>|{|{\"a\"|[\n{|#!/bin/sh|// a"
     code += "|WEBVTT|use strict;\n|namespace A {|---\na: b|\\section{A}|1\n00:01,0 --> 00:02,0\nA"
     assert all(map(begins_as_code, code.split("|")))

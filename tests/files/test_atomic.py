@@ -307,10 +307,13 @@ def test_a_replaced_file_keeps_its_mode_from_the_first_byte(tmp_path: Path, mode
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def test_a_file_that_is_open_as_a_device_is_written_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+def test_a_file_that_is_open_as_a_device_is_added_to(tmp_path: Path, folder: str) -> None:
     path = tmp_path / "redirected"
-    with path.open("wb") as redirected:
-        with output_file(Path(f"/dev/fd/{redirected.fileno()}")) as file:
+    path.write_bytes(b"before\n")
+    with path.open("ab") as redirected:
+        with output_file(Path(f"{folder}/{redirected.fileno()}")) as file:
             file.write(b"text")
         assert os.path.samestat(path.stat(), os.fstat(redirected.fileno()))
-    assert path.read_bytes() == b"text"
+    assert path.read_bytes() == b"before\ntext"
+    assert list(tmp_path.iterdir()) == [path]

@@ -54,6 +54,14 @@ def test_a_file_is_translated_and_fetched() -> None:
             assert answer.content.decode() == "ONE\r\n\r\nTWO Μ"
 
 
+def test_a_file_of_lines_is_translated_whatever_its_name() -> None:
+    with serve_fake() as served:
+        for name in ("captions.en", "captions"):
+            url = upload(served, name, b"one\ntwo\n").json["translatedFileUrl"]
+            answer = served.ask("GET", url.removeprefix(served.url))
+            assert answer.content == b"ONE\nTWO\n"
+
+
 def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_fake(Limits(timeout=1, batch_tokens=2)) as served:
         original, may_go = served.translator.translate_batch, threading.Event()
@@ -74,6 +82,7 @@ def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("captions.en", b"\x89PNG\r\n\x1a\n", "captions.en: binary, not text"),
         ("a.pdf", b"x", "a.pdf: format is not supported: choose .arb, "),
         ("a.docx", b"x", "a.docx: not a ZIP archive"),
         ("a.txt", b"\xff", "a.txt: the file is not utf-8"),
