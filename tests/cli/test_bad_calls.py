@@ -93,8 +93,8 @@ CALLS = [
 def test_each_option_counts_twice_or_is_refused_the_second_time(command: str) -> None:
     parser = ArgumentParser()
     COMMANDS[command][1](parser)
-    for action in parser._actions:
-        action.required = False
+    for item in (*parser._actions, *parser._mutually_exclusive_groups):
+        item.required = False
     for action in parser._actions:
         if not action.option_strings or action.nargs == 0:
             continue
