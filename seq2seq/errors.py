@@ -3,6 +3,17 @@
 import operator
 
 
+def printable(text: str) -> str:
+    """Return a text with escapes in place of what a terminal obeys; line ends and tabs stay.
+
+    So do bytes of file names that are not UTF-8.
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" or "\udc80" <= c <= "\udcff" else ascii(c)[1:-1]
+        for c in text
+    )
+
+
 class UserError(Exception):
     """Bad data, a bad run or a bad model folder: the command ends with exit code 1."""
 

@@ -130,6 +130,11 @@ class TrainingConfig:
                 "nothing ends the training: give training.max_steps, training.max_minutes or"
                 " training.patience"
             )
+        if self.patience and self.checkpoint_steps is self.checkpoint_minutes is None:
+            raise UsageError(
+                f"training.patience={self.patience} counts validations, and there are none: give"
+                " training.checkpoint_steps or training.checkpoint_minutes"
+            )
         if self.select_by not in ("bleu", "chrf", "loss"):
             raise UsageError(f"training.select_by={self.select_by}: must be bleu, chrf or loss")
         if self.average_checkpoints > self.keep_checkpoints:

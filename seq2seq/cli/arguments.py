@@ -273,10 +273,10 @@ def _serve(parser: ArgumentParser) -> None:
     }
     add_options(parser.add_argument_group("limits"), limits)
     access = {
-        "--api-key-file FILE": "keys, one per line; a request must give one",
+        "--api-key-file FILE": "keys, one per line, with names after #; a request must give one",
         "--allow-host NAME ...": "answer requests for this host name too; may be repeated",
-        "--allow-origin URL ...": "an origin whose pages may send requests, * for all; may be"
-        " repeated",
+        "--allow-origin URL ...": "an origin whose pages may send requests, such as"
+        " moz-extension://*; * for all; may be repeated",
         "--no-page": "show no page, only answer programs",
     }
     add_options(parser.add_argument_group("access"), access)

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
 from seq2seq.cli.text import print_json, report
-from seq2seq.errors import UsageError
+from seq2seq.errors import UsageError, printable
 from seq2seq.model_folder import load_model
 from seq2seq.paper.details import as_text, compare
 from seq2seq.report.run_report import as_trained
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(list(map(asdict, rows)))
     else:
-        print(as_text(rows))
+        print(printable(as_text(rows)))
     if model_alone:
         report(
             f"{arguments.model} has no config.yaml: its training is not known, only the"

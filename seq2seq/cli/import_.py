@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UserError, printable
 from seq2seq.files import add_file
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.pair_tokenizer import PairTokenizer
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         card = card_of_model(trained, output.absolute().name, origin)
     save_model(output, trained)
     add_file(output, CARD_FILE, card)
-    print(_describe(trained))
+    print(printable(_describe(trained)))
     print(f"next: {translate_command(str(output), trained.target_languages)}")
     return 0
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from seq2seq import __version__
 from seq2seq.cli.arguments import COMMANDS, EXAMPLES, TRAIN_EXAMPLES, TRAIN_HELP
-from seq2seq.errors import UsageError, UserError, out_of_memory
+from seq2seq.errors import UsageError, UserError, out_of_memory, printable
 
 _EXAMPLES = f"""{TRAIN_EXAMPLES}\
   seq2seq translate --model runs/mine < test.en > test.out.de
@@ -77,7 +77,17 @@ def log_to_stderr() -> None:
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        logger.handlers = [logging.StreamHandler(sys.stderr)]
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Formatter())
+        logger.handlers = [handler]
+
+
+class _Formatter(logging.Formatter):
+    """Writes messages that may hold a stranger's strings."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message, without what a terminal obeys."""
+        return printable(super().format(record))
 
 
 def _explain(error: BaseException) -> str:

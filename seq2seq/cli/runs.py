@@ -6,6 +6,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from seq2seq.cli.text import print_json
+from seq2seq.errors import printable
 from seq2seq.report.overview import overview
 
 _FORMATS = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
@@ -22,5 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print_json(rows)
     else:
-        print(tabulate(rows, headers="keys", tablefmt=_FORMATS[arguments.format]))
+        table = tabulate(rows, headers="keys", tablefmt=_FORMATS[arguments.format])
+        print(printable(table))  # a stranger's config.yaml may hold anything
     return 0

@@ -1,7 +1,9 @@
 """`seq2seq serve`: a server of translations."""
 
 import argparse
+import os
 import re
+import sys
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -29,6 +31,7 @@ except ModuleNotFoundError as missing:
     package = (missing.name or "").partition(".")[0]
     raise UserError(f"the server needs {package}: pip install {packages}") from None
 
+_ORIGIN = r"[a-z][a-z0-9+.-]*://(?:\*|(?:\*\.)?[^*/?#\s]+)"
 _FIRST = "A first sentence takes longer."  # translated before the server begins
 
 
@@ -36,11 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve translations until a signal ends it."""
     _check_access(arguments)
     limits = _limits(arguments)
-    keys: list[str] = []
-    if arguments.api_key_file is not None:
-        keys = list(filter(None, map(str.strip, read_text_lines(arguments.api_key_file))))
-        if not keys:
-            raise UserError(f"{arguments.api_key_file}: no key in it: write one per line")
+    keys = _KeyFile(arguments.api_key_file) if arguments.api_key_file is not None else None
     with guard.listen(arguments.host, arguments.port) as opened:
         service = Service(_load(arguments), limits)
         retain_freed_memory()
@@ -56,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
             origins=arguments.allow_origin,
             page=not arguments.no_page,
         )
+        server = guard.make_server(app, grace=limits.grace)
+        guard.heed_signals(server)
         name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         report(
             f"http://{name}:{port} translates {list_pairs(service.translators)}"
@@ -66,17 +67,56 @@ def run(arguments: argparse.Namespace) -> int:
                 "anyone who can reach this address can use the server; --api-key-file, or"
                 " a proxy that asks for a password, restricts that"
             )
-        guard.run(app, opened, grace=limits.grace)
+        guard.run(server, opened)
     service.close()
     report("stopped")
-    return 0
+    sys.stdout.flush()
+    os._exit(0)  # a batch may still run in a thread, for nobody, and it can't be ended otherwise
+
+
+class _KeyFile:
+    """The keys in a file, with their names, read again when the file has changed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._state = self._find_state()
+        self._keys = self._read()
+        if not self._keys:
+            raise UserError(f"{path}: no key in it: write one per line")
+
+    def __call__(self) -> dict[str, str]:
+        """Return the keys that are valid now; a file that can't be read leaves them as they are."""
+        if (state := self._find_state()) != self._state:
+            self._state = state
+            try:
+                self._keys = self._read()
+                report(f"{self._path}: read again; keys: {len(self._keys):,}")
+            except UserError as error:
+                report(f"{error}; the keys stay as they were")
+        return self._keys
+
+    def _find_state(self) -> tuple[int, ...]:
+        try:
+            status = os.stat(os.path.expanduser(self._path))
+        except OSError:
+            return ()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _read(self) -> dict[str, str]:
+        keys: dict[str, str] = {}
+        for number, line in enumerate(read_text_lines(self._path), start=1):
+            key, _, name = re.sub(r"(?:\A|\s)\s*#", "\n", line, count=1).partition("\n")
+            if key.strip():
+                keys[key.strip()] = name.strip() or f"line {number}"
+        return keys
 
 
 def _check_access(arguments: argparse.Namespace) -> None:
     for origin in arguments.allow_origin:
-        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
+        if origin != "*" and not re.fullmatch(_ORIGIN, origin):
             raise UsageError(
-                f"--allow-origin {origin}: write SCHEME://HOST or SCHEME://HOST:PORT, no path"
+                f"--allow-origin {origin}: write SCHEME://HOST or SCHEME://HOST:PORT, no path; a"
+                " HOST may be *, or begin with *."
             )
     for name in arguments.allow_host:
         if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name):

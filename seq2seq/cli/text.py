@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from seq2seq.documents.lines import NOT_PLAIN, begins_as_code, why_packed
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import UsageError, UserError, printable
 from seq2seq.files import MANIFEST, is_stream, read_manifest
 from seq2seq.text import create_binary, decode_leniently, iterate_lines, open_binary, why_not_text
 
@@ -119,7 +119,7 @@ def report_damaged(path: str, damaged: Sequence[int]) -> None:
 def report(message: str) -> None:
     """Print a message on standard error, unless that is a full disk or a closed pipe."""
     with suppress(OSError):
-        print(f"seq2seq: {message}", file=sys.stderr, flush=True)
+        print(f"seq2seq: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def file_name(path: str) -> str:

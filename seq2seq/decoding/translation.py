@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seq2seq.data.case import upper_case
-from seq2seq.decoding.segments import Segment
-from seq2seq.search import Hypothesis
-from seq2seq.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # where documents are read, nobody waits for PyTorch
+    from seq2seq.decoding.segments import Segment
+    from seq2seq.search import Hypothesis
+    from seq2seq.tokenizer import Tokenizer
 
 
 class Candidate(NamedTuple):
@@ -25,9 +27,9 @@ class Candidate(NamedTuple):
 
 
 def make_candidates(
-    tokenizer: Tokenizer,
-    segment: Segment,
-    hypotheses: Sequence[Hypothesis],
+    tokenizer: "Tokenizer",
+    segment: "Segment",
+    hypotheses: "Sequence[Hypothesis]",
     target_language: str = "",
 ) -> list[Candidate]:
     """Make the candidates of a segment from the outputs of the search.
@@ -75,7 +77,7 @@ class Translation:
 
     @classmethod
     def from_segments(
-        cls, segments: list[Segment], candidates: list[list[Candidate]]
+        cls, segments: "list[Segment]", candidates: list[list[Candidate]]
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
         parts, missing, before = [], list[str](), ""
@@ -95,7 +97,7 @@ class Translation:
         )
 
 
-def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Candidate]:
+def _join(segments: "list[Segment]", candidates: list[list[Candidate]]) -> list[Candidate]:
     """Join the best candidates of all segments, then the second best, and so on."""
     # A segment without words has no candidates.
     nothing = [Candidate("", 0.0, [], False)]
@@ -113,7 +115,7 @@ def _join(segments: list[Segment], candidates: list[list[Candidate]]) -> list[Ca
     return joined
 
 
-def _join_texts(segments: list[Segment], texts: Sequence[str]) -> str:
+def _join_texts(segments: "list[Segment]", texts: Sequence[str]) -> str:
     """Join texts and what is copied around them, with a space where they need one."""
     line = ""
     for segment, translated in zip(segments, texts, strict=True):

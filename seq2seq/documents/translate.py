@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from textwrap import shorten
+from typing import TYPE_CHECKING
 
-from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import OutputWarnings, Translation
-from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import File, Mark, Text, only_strings
 from seq2seq.documents.placeholders import (
     as_strings,
@@ -19,6 +18,10 @@ from seq2seq.documents.placeholders import (
     without_new_quotes,
 )
 from seq2seq.documents.projection import Link, place, show
+
+if TYPE_CHECKING:  # where documents are read, nobody waits for PyTorch
+    from seq2seq.decoding.alignment import Alignment
+    from seq2seq.decoding.translator import Translator
 
 _STAND_INS = ("Tom", "100", "2013", "7")
 """What the model sees for words such as `{name}`, if its translation then has each of them once."""
@@ -53,7 +56,7 @@ class _Piece:
         candidates = self.translation.candidates
         return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
 
-    def place(self, alignment: Alignment | None, rank: int) -> bool:
+    def place(self, alignment: "Alignment | None", rank: int) -> bool:
         """Put a candidate with its marks into `placed`, unless its placeholders would differ."""
         target, source = self.target(rank), self.source
         self.placed = source
@@ -124,7 +127,7 @@ class Plan:
         aligned = [piece for piece in self._pieces if piece.needs_links]
         return [(x.shown.line, x.target(rank) if rank else x.translation) for x in aligned]
 
-    def place(self, alignments: Sequence[Alignment], rank: int = 0) -> list[Text]:
+    def place(self, alignments: "Sequence[Alignment]", rank: int = 0) -> list[Text]:
         """Return the translations of the texts, with their marks; what has none stays."""
         self.kept = []
         waiting = iter(alignments)
@@ -156,7 +159,7 @@ def _stand_ins(piece: Text) -> Iterator[str]:
 
 def translate_file(
     file: File,
-    translator: Translator,
+    translator: "Translator",
     on_batch: Callable[[int, int], None] = lambda done, segments: None,
 ) -> tuple[bytes, OutputWarnings]:
     """Translate a document; also count what is suspicious in the translations of its lines."""

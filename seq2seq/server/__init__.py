@@ -5,6 +5,7 @@
 | `app` | the routes |
 | `requests` | the fields of a request and their limits |
 | `service` | the models, and the work that clients give them |
+| `documents` | uploaded documents, each read in a process of its own |
 | `batcher` | work of many clients in common batches |
 | `guard` | socket, signals, and what every request passes |
 

@@ -1,16 +1,16 @@
 """The routes: LibreTranslate's interface, our own additions, and the page."""
 
 import asyncio
-import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
+from hmac import compare_digest
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec.json import schema_components
 from prometheus_client.exposition import choose_encoder
@@ -26,16 +26,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
-from seq2seq.documents.document import Document, File, Languages
-from seq2seq.documents.formats import SUFFIXES, read_file
+from seq2seq.documents.document import Document, Languages
+from seq2seq.documents.formats import SUFFIXES
 from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import EngineError, UserError
 from seq2seq.server import requests
 from seq2seq.server.batcher import BusyError, TooLargeError
-from seq2seq.server.guard import Guard, logger
-from seq2seq.server.service import LANGUAGE_NAMES, Service, Source, max_alternatives
+from seq2seq.server.documents import FaultError
+from seq2seq.server.guard import Guard, logger, origin_pattern
+from seq2seq.server.service import LANGUAGE_NAMES, Service, Source, max_alternatives, stays
 
 _PAGE = Path(__file__).parent / "page"
 _FIELDS: dict[str, type[requests.Fields]] = {
@@ -51,22 +52,24 @@ _KEPT_SECONDS = 600.0
 _RETRY = {"retry-after": "10"}  # seconds
 
 R = TypeVar("R")
+Keys: TypeAlias = Callable[[], Mapping[str, str]]
+"""Returns the keys that are valid now, with the name under which the requests of each count."""
 
 
 class App:
-    """The handlers of all routes; a request must give one of the keys, if there are any."""
+    """The handlers of all routes; a request must give one of the keys, if there may be any."""
 
-    def __init__(self, service: Service, keys: Sequence[str]) -> None:
+    def __init__(self, service: Service, keys: Keys | None) -> None:
         self._service, self._limits, self._metrics = service, service.limits, service.metrics
         self._files: OrderedDict[str, bytes] = OrderedDict()  # under names that can't be guessed
-        self._keys = list(map(str.encode, keys))
+        self._keys = keys
         self.routes = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/translate_file", self.translate_file, methods=["POST"]),
             Route("/download_file/{name}", self.download),
             Route("/detect", self.detect, methods=["POST"]),
             Route("/attention", self.attention, methods=["POST"]),
-            Route("/languages", self.languages, methods=["GET", "POST"]),
+            Route("/languages", self.languages),
             Route("/frontend/settings", self.settings),
             Route("/health", self.health),
             Route("/metrics", self.metrics),
@@ -81,7 +84,7 @@ class App:
         requests.check_texts(texts, self._limits)
         read = read_html if fields.format == "html" else read_lines
         readers = [partial(Document.read, read, text) for text in texts]
-        work = self._translate(fields, readers, fields.alternatives, fields.details)
+        work = self._translate(fields, readers)
         sources = await self._finish(request, work)
         answer: dict[str, Any] = {}
         for name, field, asked in (
@@ -102,11 +105,10 @@ class App:
         """Translate a document."""
         fields = await self._fields(request, requests.FileFields)
         name, content = fields.file
-        work = self._translate(fields, [partial(self._read_file, name, content)])
-        (source,) = await self._finish(request, work)
-        assert isinstance(source.text, bytes)
+        work = self._service.translate_file(name, content, fields.source, fields.target)
+        translated = await self._finish(request, work)
         name = secrets.token_urlsafe(24) + PurePath(name).suffix.lower()
-        self._files[name] = source.text
+        self._files[name] = translated
         if len(self._files) > _MAX_FILES:
             self._files.popitem(last=False)
         asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._files.pop, name, None)
@@ -159,8 +161,8 @@ class App:
                 "charLimit": self._limits.char_limit,
                 "frontendTimeout": 400,
                 "maxAlternatives": min(map(max_alternatives, translators.values())),
-                "apiKeys": bool(self._keys),
-                "keyRequired": bool(self._keys),
+                "apiKeys": self._keys is not None,
+                "keyRequired": self._keys is not None,
                 "suggestions": False,
                 "filesTranslation": True,
                 "supportedFilesFormat": SUFFIXES,
@@ -205,20 +207,21 @@ class App:
     async def _fields(self, request: Request, schema: type[requests.F]) -> requests.F:
         """Read the fields of a request for work, and check its key."""
         fields = await requests.read_fields(request, schema, self._limits)
-        key_of_request = fields.api_key.encode()
-        # All keys are compared, in constant time each.
-        if self._keys and not sum(hmac.compare_digest(key_of_request, key) for key in self._keys):
-            raise HTTPException(403, "Invalid API key")
+        if self._keys:
+            given = fields.api_key.encode()
+            # All keys are compared, in constant time each.
+            names = [name for k, name in self._keys().items() if compare_digest(given, k.encode())]
+            if not names:
+                raise HTTPException(403, "Invalid API key")
+            self._metrics.key_requests.labels(names[0]).inc()
         return fields
 
     async def _translate(
         self,
-        fields: requests.TranslateFields | requests.FileFields,
-        readers: Sequence[Callable[[Languages], Document | File]],
-        alternatives: int = 0,
-        details: bool = False,
+        fields: requests.TranslateFields,
+        readers: Sequence[Callable[[Languages], Document]],
     ) -> list[Source]:
-        """Translate documents.
+        """Translate texts.
 
         They are read and put together in other threads: nobody waits for another client's text.
         """
@@ -227,40 +230,28 @@ class App:
             if translator:
                 of_translator = [source for source in sources if source.translator is translator]
                 await self._service.translate_sources(
-                    translator, of_translator, alternatives, details
+                    translator, of_translator, fields.alternatives, fields.details
                 )
         return sources
 
     def _open(
-        self,
-        fields: requests.TranslateFields | requests.FileFields,
-        read: Callable[[Languages], Document | File],
+        self, fields: requests.TranslateFields, read: Callable[[Languages], Document]
     ) -> Source:
-        """Read a document; with the source `auto`, also detect its language."""
+        """Read a text; with the source `auto`, also detect its language."""
         # LibreTranslate's `text` has no placeholders: each line is translated as it is.
-        placeholders = not isinstance(fields, requests.TranslateFields) or fields.format == "html"
+        placeholders = fields.format == "html"
         code, detected = fields.source, {}
         if code == "auto":
             document = read(Languages("", fields.target))
             text = "\n".join(Plan(document.texts, placeholders=placeholders).lines)
             detected = self._service.detect(text)
             code = detected["language"]
-            # What is in the target language, or has no letters, stays as it is.
-            if code.lower() == fields.target.lower() or not any(map(str.isalpha, text)):
+            if stays(text, code, fields.target):
                 return Source(document, Plan([]), None, detected, text=document.content)
         translator = self._service.find(code, fields.target)
         document = read(Languages(code, fields.target))
         plan = Plan(document.texts, placeholders=placeholders)
         return Source(document, plan, translator, detected)
-
-    def _read_file(self, name: str, content: bytes, languages: Languages) -> File:
-        file = read_file(name, content, languages)
-        size = sum(len(item) for item in chain(*file.texts) if isinstance(item, str))
-        if size > (limit := 20 * self._limits.char_limit):  # by default, as about 30 pages have
-            raise UserError(
-                f"file ({size}) exceeds file limit ({limit}), 20 times the server's --char-limit"
-            )
-        return file
 
     async def _finish(self, request: Request, work: Coroutine[Any, Any, R]) -> R:
         """Wait for work, but no longer than the limit or than the client does."""
@@ -287,15 +278,15 @@ class App:
 def make_app(
     service: Service,
     *,
-    keys: Sequence[str] = (),
+    keys: Keys | None = None,
     hosts: Collection[str] = ("*",),
     origins: Collection[str] = (),
     page: bool = True,
 ) -> ASGIApp:
     """Make the application that a server of ASGI runs.
 
-    A request must give one of the keys, if there are any, and one of the hosts, where `*` means
-    all. Other pages may send requests from `origins`.
+    A request must give one of the keys that `keys` returns, if it is given, and one of the hosts,
+    where `*` means all. Other pages may send requests from `origins`.
     """
     routes: list[BaseRoute] = [*App(service, keys).routes]
     if page:
@@ -309,7 +300,8 @@ def make_app(
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(
                 CORSMiddleware,
-                allow_origins=origins,
+                allow_origins=[origin for origin in origins if origin == "*"],
+                allow_origin_regex=origin_pattern(origins).pattern,
                 allow_methods=["GET", "POST"],
                 allow_headers=["content-type"],
             ),
@@ -318,6 +310,7 @@ def make_app(
             HTTPException: _http_error,
             UserError: lambda _, error: JSONResponse({"error": str(error)}, 400),
             EngineError: _engine_error,
+            FaultError: _fault,
             # The error itself is raised again, and logged by the guard.
             Exception: lambda *_: JSONResponse({"error": "internal error"}, 500),
         },
@@ -339,6 +332,11 @@ async def _disconnected(request: Request) -> None:
 def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _fault(_: Request, error: Exception) -> Response:
+    logger.error(f"seq2seq: internal error: {error}")
+    return JSONResponse({"error": "internal error"}, 500)
 
 
 def _engine_error(_: Request, error: Exception) -> Response:

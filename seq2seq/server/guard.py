@@ -4,7 +4,9 @@ Requests are checked for their origin, get security headers, and are counted and
 a count holds a text, an address or a key.
 """
 
+import asyncio
 import logging
+import re
 import resource
 import signal
 import socket
@@ -46,6 +48,9 @@ class Metrics:
         )
         self.tokens = Counter("tokens", "Tokens read and written.", ["side"], **names)
         self.suspect = Counter("suspect", "Suspicious translations by kind.", ["kind"], **names)
+        self.key_requests = Counter(
+            "key_requests", "Requests by the name of their key.", ["name"], **names
+        )
         self.queue_tokens = Gauge("queue_tokens", "Tokens queued or being translated.", **names)
 
 
@@ -65,10 +70,10 @@ _HEADERS = {
 
 
 class Guard:
-    """Wraps an application, to which pages of `origins` may send requests; `*` means all."""
+    """Wraps an application, to which pages of `origins` may send requests."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, origins: Collection[str]) -> None:
-        self._app, self._metrics, self._origins = app, metrics, frozenset(origins)
+        self._app, self._metrics, self._origins = app, metrics, origin_pattern(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -110,7 +115,12 @@ class Guard:
 
     def _allows(self, origin: str | None, host: str) -> bool:
         allowed = (None, f"http://{host}", f"https://{host}")
-        return origin in allowed or bool({"*", origin} & self._origins)
+        return origin in allowed or bool(self._origins.fullmatch(origin or ""))
+
+
+def origin_pattern(origins: Collection[str]) -> re.Pattern[str]:
+    """Return what matches an origin that is one of these; `*` stands for any characters in them."""
+    return re.compile("|".join(re.escape(x).replace(r"\*", ".+") for x in origins) or r"(?!)")
 
 
 MAX_CONNECTIONS = 500
@@ -155,15 +165,27 @@ def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def run(app: ASGIApp, opened: socket.socket, *, grace: int) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open."""
+def heed_signals(server: uvicorn.Server) -> None:
+    """Let SIGTERM and Ctrl-C end a server, also before it runs."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn sets the same handler when it begins, and sends itself the signal when it ended.
+        signal.signal(number, server.handle_exit)
+
+
+def run(server: uvicorn.Server, opened: socket.socket) -> None:
+    """Answer requests until SIGTERM or Ctrl-C, and then finish those that are open.
+
+    Threads of what took longer than the grace may still run afterwards.
+    """
     # Each connection is an open file, also one of those that are refused.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        # uvicorn, which has handlers of its own, sends itself the signal again when it has ended.
-        signal.signal(number, signal.SIG_IGN)
-    make_server(app, grace=grace).run(sockets=[opened])
-    for number in signals:
-        signal.signal(number, signal.SIG_DFL)  # batches may still run: one more signal ends them
+
+    async def serve() -> None:
+        await server.serve(sockets=[opened])
+        # Requests that were open when the grace was over have been cancelled: their documents go.
+        if tasks := server.server_state.tasks:
+            await asyncio.wait(tasks, timeout=1)
+
+    # Not asyncio.run, which would wait for these threads.
+    asyncio.new_event_loop().run_until_complete(serve())

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import Meta, Struct, ValidationError, convert
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,6 +21,7 @@ from seq2seq.errors import UserError
 from seq2seq.files import parse_json
 
 _MAX_FIELDS = 1000
+_MISSING = r"Invalid request: missing \1 parameter"  # as LibreTranslate says it
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
@@ -46,6 +48,12 @@ class Limits(Struct, kw_only=True, frozen=True):
     """Maximum bytes of a request's body."""
     body_seconds: float = 10.0
     """Seconds for a request's body to arrive."""
+    files: PositiveInt = 4
+    """Maximum documents at a time, each in a process of its own; further ones wait."""
+    file_bytes: PositiveInt = 2**29
+    """Maximum memory of the process of a document."""
+    file_seconds: PositiveInt = 20
+    """Maximum processor time to read a document and to put its translation together."""
 
 
 class Upload(NamedTuple):
@@ -104,7 +112,7 @@ F = TypeVar("F", bound=Fields)
 def describe(error: ValidationError) -> str:
     """Put the name of the wrong field before what is wrong with it."""
     reason, _, field = str(error).partition(" - at `$.")
-    reason = re.sub(r"Object missing required field `(\w+)`", r"missing \1 parameter", reason)
+    reason = re.sub(r"Object missing required field `(\w+)`", _MISSING, reason)
     return f"{field.rstrip('`')}: {reason}" if field else reason
 
 
@@ -176,6 +184,12 @@ def _parse_form(content: bytes) -> dict[str, Any]:
 
 
 async def _parse_multipart(request: Request, body: bytes) -> dict[str, Any]:
+    # Browsers name none. Others can take time by the square of the text, or hold half characters.
+    _, options = parse_options_header(request.headers["content-type"])
+    charset = options.get(b"charset", b"utf-8").lower()
+    if charset not in (b"utf-8", b"utf8"):
+        raise UserError(f"the form is in {charset.decode('latin-1'):.50}: send it in UTF-8")
+
     async def receive() -> Message:
         return {"type": "http.request", "body": body}
 

@@ -16,11 +16,12 @@ from seq2seq.decoding.alignment import Alignment, AttentionMaps
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.documents.document import Document, File
+from seq2seq.documents.document import Document, Languages
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
 from seq2seq.search import SearchConfig
 from seq2seq.server.batcher import Batcher
+from seq2seq.server.documents import Readers
 from seq2seq.server.guard import Metrics
 from seq2seq.server.requests import Limits
 
@@ -98,6 +99,7 @@ class Service:
             batch_size=limits.batch_tokens,
             queue_size=limits.queue_tokens,
         )
+        self._readers = Readers(limits.files, memory=limits.file_bytes, seconds=limits.file_seconds)
         self._cache: OrderedDict[tuple[_Work, str], list[Candidate]] = OrderedDict()
 
     @property
@@ -200,6 +202,25 @@ class Service:
                 output["alignments"] = alignment.words
         await asyncio.to_thread(list, map(Source.join, sources))
 
+    async def translate_file(self, name: str, content: bytes, source: str, target: str) -> bytes:
+        """Translate a document; with the source `auto`, also detect its language."""
+        if source != "auto":
+            self.find(source, target)  # before the document is read
+        limit = 20 * self.limits.char_limit  # by default, as about 30 pages have
+        async with self._readers.start(name) as reader:
+            if source == "auto":
+                lines = await reader.open(content, Languages("", target), limit)
+                text = "\n".join(lines)
+                source = (await asyncio.to_thread(self.detect, text))["language"]
+                if stays(text, source, target):
+                    return content
+            translator = self.find(source, target)
+            lines = await reader.open(content, Languages(source, target), limit)
+            while lines:
+                lines = await reader.take(await self.translate(translator, lines, 0))
+            alignments = await self.alignments(translator, await reader.pairs())
+            return await reader.join(alignments)
+
     async def attention(
         self, translator: Translator, source: str, target: str | None
     ) -> AttentionMaps:
@@ -228,8 +249,9 @@ class Service:
         return await self._batcher.submit(_Work(translator, 0, align=True), pairs, sizes)
 
     def close(self) -> None:
-        """End the threads, after the batches that run."""
-        self._threads.shutdown()
+        """Begin no further batch; those that run have nobody who waits for them."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._readers.close()
 
     async def _run(self, work: _Work, items: list[Any]) -> list[Any]:
         loop = asyncio.get_running_loop()
@@ -252,6 +274,11 @@ class Service:
         return work.translator.with_nbest(work.nbest).translate_batch(items)
 
 
+def stays(text: str, language: str, target: str) -> bool:
+    """Tell whether a text stays as it is: it is in the target language, or has no letters."""
+    return language.lower() == target.lower() or not any(map(str.isalpha, text))
+
+
 def suspicions(source: str, translation: Translation) -> list[str]:
     """Name what looks wrong in a translation: fields of `OutputWarnings`."""
     warnings = OutputWarnings()
@@ -261,9 +288,9 @@ def suspicions(source: str, translation: Translation) -> list[str]:
 
 @dataclass(eq=False)
 class Source:
-    """A text or a file of a request, on the way to its translation."""
+    """A text of a request, on the way to its translation."""
 
-    document: Document | File
+    document: Document
     plan: Plan
     translator: Translator | None
     """None if it stays as it is, which then is its `text`."""
@@ -273,8 +300,8 @@ class Source:
     """Those that the plan needs, by rank."""
     details: list[dict[str, Any]] = field(default_factory=list)
     """Of each sentence, or of each line if lines are not split."""
-    text: str | bytes = ""
-    alternatives: list[str | bytes] = field(default_factory=list)
+    text: str = ""
+    alternatives: list[str] = field(default_factory=list)
 
     def join(self) -> None:
         """Put the translation and its alternatives together.
@@ -283,7 +310,7 @@ class Source:
         on; a line that has fewer gives its last. Equal ones are skipped.
         """
         most = max((len(each.candidates) for each in self.plan.translations), default=1)
-        texts = dict[str | bytes, None]()
+        texts = dict[str, None]()
         for rank, alignments in enumerate(self.alignments[: max(most, 1)]):
             texts[self.document.join(self.plan.place(alignments, rank))] = None
         self.text, *self.alternatives = texts

@@ -52,16 +52,24 @@ def test_without_the_extra_it_says_what_to_install(model: Path) -> None:
 
 def test_languages_keys_and_the_page_are_options(model: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text("one\n\n two \n")
+    keys.write_text("# of friends\none\n\n two # Zoë\n#three\n")
     words = ("--model", str(model), "--languages", "en-de", "--languages", "fr-pt-BR")
     access = ("--api-key-file", str(keys), "--no-page")
     with serve_by_command(model, *words, *access) as (_, served, _):
         sources = [row["code"] for row in served.ask("GET", "/languages").json]
         assert sources == ["en", "fr", "de", "pt-BR"]
         assert served.translate("a").status == 403
+        assert served.translate("a", api_key="# of friends").status == 403
         assert served.translate("a", api_key="two").status == 200
+        assert (
+            'key_requests_total{name="Zoë"} 1.0' in served.ask("GET", "/metrics").content.decode()
+        )
         assert served.translate("a", api_key="two", source="fr", target="pt-BR").status == 200
         assert served.ask("GET", "/").status == 404
+        keys.write_text("four\n")  # counts at once
+        assert served.translate("a", api_key="two").status == 403
+        keys.unlink()  # can't be read, so nothing changes
+        assert served.translate("a", api_key="four").status == 200
 
 
 @pytest.mark.parametrize("code", ["e\x1b[2J\nn", "en\n", "<script>"])

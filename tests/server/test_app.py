@@ -183,7 +183,7 @@ def test_routes_are_those_of_libretranslates_own_tests(server: Served) -> None:
     for path in ("/detect", "/translate"):
         assert server.ask("GET", path).status == 405
         assert server.ask("POST", path).status == 400
-    for path in ("/health", "/spec", "/frontend/settings"):
+    for path in ("/health", "/spec", "/frontend/settings", "/languages"):
         assert server.ask("GET", path).status == 200
         assert server.ask("POST", path).status == 405
     assert server.ask("GET", "/health").json["version"] == __version__
@@ -263,7 +263,7 @@ def test_metrics_count_and_show_nothing_of_the_text(served: Served) -> None:
 # Errors and limits
 
 BAD = [
-    ({"q": None}, "missing q parameter"),
+    ({"q": None}, "Invalid request: missing q parameter"),
     ({"q": ["a", 5]}, "q[1]: Expected `str`, got `int`"),
     ({"q": "a" * 5001}, "request (5001) exceeds text limit (5000)"),
     ({"q": ["a"] * 101}, "request (101) exceeds batch limit (100)"),
@@ -294,6 +294,7 @@ def test_the_answer_to_a_bad_request_says_what_is_wrong(
     assert message in answer.json["error"]
 
 
+MULTIPART = "multipart/form-data; boundary=frontier"
 HOSTILE_JSON = [
     b"", b"{", b"[]", b"\xff\xfe", b'{"q": NaN}', b'{"q": 1e999}', b'{"q": "a", "q": "b"}',
     b'{"q":' * 50_000, b'{"q": "\xff"}', b'{"q": ' + b"9" * 10_000 + b"}",
@@ -305,6 +306,10 @@ HOSTILE_FORMS = [
     ("multipart/form-data; boundary=", b"x"),
     ("multipart/form-data; boundary=f", b"--f\r\n\r\nx"),
     ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
+    # The first takes time by the square of its size; others let half surrogate pairs in.
+    (f"{MULTIPART}; charset=punycode", multipart(("q", "a-" * 500_000))[0]),
+    (f"{MULTIPART}; charset=unicode_escape", multipart(("q", "\\ud800"))[0]),
+    (f'{MULTIPART}; Charset="utf-7"', multipart(("q", "+2AA-"))[0]),
 ]
 
 

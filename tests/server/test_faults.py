@@ -57,6 +57,17 @@ def test_a_signal_ends_it_after_open_requests(command) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_as_soon_as_it_says_that_it_translates(
+    folder: Path, number: signal.Signals
+) -> None:
+    with serve_by_command(folder) as (process, _, log):
+        process.send_signal(number)
+        assert process.wait(60) == 0
+        assert log.read_text().endswith("\nseq2seq: stopped\n")
+
+
+@pytest.mark.integration
 def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
     with (
         serve_by_command(folder, "--grace", "1") as (process, served, log),

@@ -1,6 +1,11 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
+import http.client
+import logging
+import signal
+import subprocess
 import threading
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -11,8 +16,10 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document, Languages
 from seq2seq.documents.lines import read_lines
 from seq2seq.documents.translate import Plan
+from seq2seq.server.documents import Reader
 from seq2seq.server.requests import Limits
 from seq2seq.server.service import Source
+from tests.documents.hostile import fill_place
 from tests.documents.test_formats import SMALL
 from tests.server.live import (
     Answer,
@@ -62,7 +69,7 @@ def test_a_file_of_lines_is_translated_whatever_its_name() -> None:
             assert answer.content == b"ONE\nTWO\n"
 
 
-def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_text_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_fake(Limits(timeout=1, batch_tokens=2)) as served:
         original, may_go = served.translator.translate_batch, threading.Event()
 
@@ -71,11 +78,11 @@ def test_what_a_file_had_when_its_time_was_over_is_kept(monkeypatch: pytest.Monk
             return original(segments)
 
         monkeypatch.setattr(served.translator, "translate_batch", translate_batch)
-        answer = upload(served, "a.txt", b"one\ntwo")
+        answer = served.translate("one\ntwo")
         assert answer.status == 503
         assert answer.json["error"].endswith("is kept: send it again")
         may_go.set()
-        assert upload(served, "a.txt", b"one\ntwo").status == 200
+        wait_until(lambda: served.translate("one\ntwo").status == 200)
         assert served.translator.calls.count(["one"]) == 1
 
 
@@ -123,6 +130,65 @@ def test_files_are_forgotten_in_time_and_when_they_are_too_many(
         monkeypatch.setattr("seq2seq.server.app._KEPT_SECONDS", 0.0)
         answer = upload(served, "a.txt", b"two")
         wait_until(lambda: status(answer) == 404)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
+    """The processes that read documents."""
+    processes: list[subprocess.Popen] = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            processes.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    return processes
+
+
+PARAGRAPHS = fill_place("docx", "@", "<w:p/>" * 500_000)  # 100 bytes of memory each
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(file_bytes=2**26, timeout=600), Limits(file_seconds=1, timeout=600)]
+)
+def test_a_document_that_takes_too_much_is_refused(limits: Limits, started: list) -> None:
+    with serve_fake(limits) as served:
+        answer = upload(served, "a.docx", PARAGRAPHS)
+        assert answer.status == 400
+        limit = (
+            f"{limits.file_seconds} s of processor time, or {limits.file_bytes >> 20} MB, to read"
+        )
+        assert answer.json["error"] == f"a.docx: takes more than {limit}: divide it"
+        assert upload(served, "a.txt", b"one").status == 200
+    assert None not in [process.returncode for process in started]
+
+
+def test_a_document_for_which_nobody_waits_is_dropped(started: list) -> None:
+    with serve_fake(Limits(files=1)) as served:
+        body, kind = multipart(("source", "en"), ("target", "de"), file=("a.docx", PARAGRAPHS))
+        leaving = http.client.HTTPConnection("127.0.0.1", served.port)
+        leaving.request("POST", "/translate_file", body, {"content-type": kind})
+        wait_until(lambda: started)
+        leaving.close()
+        # Another one is read when it has gone.
+        assert upload(served, "a.txt", b"one").status == 200
+        assert started[0].returncode == -signal.SIGKILL
+
+
+def test_a_fault_in_reading_a_document_shows_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def join(reader: Reader, *_: object) -> bytes:
+        return await reader.join([])
+
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    monkeypatch.setattr("seq2seq.server.documents.Reader.open", join)  # nothing to join yet
+    with serve_fake() as served:
+        answer = upload(served, "a.txt", b"mine")
+        assert (answer.status, answer.json) == (500, {"error": "internal error"})
+    assert "internal error: AttributeError in join, " in caplog.text
+    assert "mine" not in caplog.text
 
 
 def translation(*texts: str) -> Translation:

@@ -48,6 +48,18 @@ def test_a_page_that_is_allowed_may_ask() -> None:
         assert served.ask("GET", "/health", headers={"origin": "http://any"}).status == 200
 
 
+def test_any_host_of_an_origin_may_be_allowed() -> None:
+    origins = ["moz-extension://*", "https://*.friend.example"]
+    with serve_fake(origins=origins) as served:
+        for origin in ("moz-extension://9d2a-11", "https://a.b.friend.example"):
+            answer = served.ask("GET", "/health", headers={"origin": origin})
+            assert answer.status == 200, origin
+            assert answer.headers["access-control-allow-origin"] == origin
+        for origin in ("moz-extension://", "https://friend.example", "https://a.friend.example.x"):
+            answer = served.ask("GET", "/health", headers={"origin": origin})
+            assert answer.status == 403, origin
+
+
 @pytest.mark.parametrize("path", ["/", "/health", "/nothing", "/page/page.js"])
 def test_every_answer_forbids_what_the_page_does_not_need(server: Served, path: str) -> None:
     headers = server.ask("GET", path).headers
@@ -60,7 +72,8 @@ def test_every_answer_forbids_what_the_page_does_not_need(server: Served, path: 
 
 def test_a_key_is_asked_for_where_work_is_done() -> None:
     request = {"q": "a", "source": "en", "target": "de"}
-    with serve_fake(keys=["secret", "schlüssel"]) as served:
+    keys = {"secret": "alice", "schlüssel": "bob"}
+    with serve_fake(keys=lambda: keys) as served:
         wrong: list[object] = [None, "", "Secret", "secre", "secret "]
         for key in wrong:
             for path in ("/translate", "/detect", "/attention"):
@@ -75,4 +88,10 @@ def test_a_key_is_asked_for_where_work_is_done() -> None:
         for path in ("/languages", "/frontend/settings", "/health"):
             assert served.ask("GET", path).status == 200
         assert served.ask("GET", "/frontend/settings").json["keyRequired"] is True
-        assert b"secret" not in served.ask("GET", "/metrics").content
+        metrics = served.ask("GET", "/metrics").content
+        assert b'seq2seq_key_requests_total{name="alice"} 2.0' in metrics
+        assert b"secret" not in metrics
+        del keys["secret"]
+        assert served.post("/translate", **request, api_key="secret").status == 403
+        keys.clear()
+        assert served.post("/translate", **request).status == 403

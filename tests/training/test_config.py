@@ -91,6 +91,10 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
         ({"source_tokens": 0}, "source_tokens=0"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"max_steps": None}, "nothing ends the training"),
+        (
+            {"patience": 2, "checkpoint_steps": None, "checkpoint_minutes": None},
+            "patience=2 counts validations, and there are none",
+        ),
         ({"keep_checkpoints": 4}, "average_checkpoints=5: must be at most .*=4$"),
     ],
     ids=str,
