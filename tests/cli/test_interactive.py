@@ -40,7 +40,9 @@ def test_ctrl_c_ends_it_in_one_line(terminal: Terminal) -> None:
     terminal.type("one\n")
     terminal.read_until("> $")
     # Python would keep a signal that comes just before the system call for the next line.
-    time.sleep(0.5)
+    status = Path(f"/proc/{terminal.process.pid}/stat")
+    while status.read_text().rpartition(") ")[2][0] != "S":
+        time.sleep(0.01)
     terminal.type("tw\x03")
     assert terminal.read_until("interrupted\r\n").endswith("\r\nseq2seq: interrupted\r\n")
     assert terminal.process.wait(SECONDS) == 128 + signal.SIGINT

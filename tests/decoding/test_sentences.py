@@ -104,6 +104,6 @@ def test_other_scripts_are_split_without_knowing_the_language(line: str, count: 
     ids=lambda line: line[:6],
 )
 def test_time_grows_with_the_length_alone(line: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert "".join(split_sentences(line)) == line
-    assert time.perf_counter() - started < 20  # less than 1 s on a busy machine
+    assert time.process_time() - started < 20  # less than 1 s

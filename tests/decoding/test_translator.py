@@ -282,7 +282,7 @@ def test_a_child_process_translates_while_a_thread_of_its_parent_does(
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside a thread
         child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(120)
         found = texts_of(translator.translate(["a man sees the sea."]))
         os._exit(0 if found == expected else 1)
     leave.set()

@@ -241,7 +241,7 @@ def test_code_is_known_by_its_beginning() -> None:
         ("strings", '"a" = "b"\n"c" = "d";', "line 1: not"),
         ("strings", '"a" = "b"', "line 1: no semicolon"),
         ("strings", "/* a", "line 1: not"),
-        ("json", '{"a": "b",\n}', "line 2 column 1"),
+        ("json", '{"a": "b"\n"c": "d"}', "line 2"),
         ("json", "[" * 100_000, "nested too deeply"),
         ("arb", '["a"]', "not an object"),
         ("xcstrings", '{"strings": []}', 'no object "strings"'),

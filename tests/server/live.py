@@ -4,12 +4,13 @@ import copy
 import http.client
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -227,6 +228,15 @@ def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
         finally:
             process.kill()
             process.wait()
+
+
+def read_to_the_end(client: socket.socket) -> bytes:
+    """Read until the server closes the connection, which it may do with a reset."""
+    pieces: list[bytes] = []
+    with suppress(ConnectionResetError):
+        while piece := client.recv(4096):
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
 def wait_until(condition: Any, seconds: float = 60) -> None:

@@ -70,7 +70,7 @@ def test_a_file_of_lines_is_translated_whatever_its_name() -> None:
 
 
 def test_what_a_text_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve_fake(Limits(timeout=1, batch_tokens=2)) as served:
+    with serve_fake(Limits(timeout=2, batch_tokens=2)) as served:
         original, may_go = served.translator.translate_batch, threading.Event()
 
         def translate_batch(segments: list[Segment]) -> list:

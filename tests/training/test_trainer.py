@@ -337,7 +337,7 @@ def test_the_end_does_not_wait_for_an_epoch_that_is_being_encoded(
     first = batching.epoch(0)
 
     def epoch(number: int) -> list[Rows]:
-        in_time.append(number == 0 or closed.wait(10))
+        in_time.append(number == 0 or closed.wait(60))
         return first
 
     monkeypatch.setattr(batching, "epoch", epoch)
