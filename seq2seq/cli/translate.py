@@ -86,6 +86,11 @@ def _check_options(arguments: argparse.Namespace, *, is_folder: bool) -> None:
     """Refuse options that are not for documents; their sentences are translated one by one."""
     for name in _FOR_LINES if is_folder else (*_FOR_LINES, "resume"):
         if getattr(arguments, name) not in (None, False):
+            if name == "resume":
+                raise UsageError(
+                    "--resume is for lines of text and for folders: one document is written at its"
+                    " end, so remove --resume, or give the folder"
+                )
             raise UsageError(f"--{name} is for lines of text: remove it, or add --format txt")
     if is_folder and arguments.format is not None:
         raise UsageError("--format is for one document: in a folder, names say the formats")

@@ -54,6 +54,22 @@ class Term:
     capitals: str = ""
     """The translation in capitals."""
 
+    def is_added(self, source: str, text: str) -> bool:
+        """Tell whether a translation has the term beside, and not in place of, the model's word.
+
+        A long word of it is there more often than the source has the term, or the term stands by
+        itself after the end of the sentence.
+        """
+        times = max(1, source.lower().count(self.source.lower()))
+        words = re.findall(r"\w{4,}", self.target.lower())
+        written = Counter(re.findall(r"\w+", text.lower()))
+        if any(written[word] > times * words.count(word) for word in words):
+            return True
+        before, term, after = text.rpartition(self.target)
+        is_last = bool(term) and not re.search(r"\w", after)
+        ends = before.rstrip().endswith((".", "!", "?")) and not re.search(r"[.!?]\s+\w", source)
+        return is_last and ends
+
     def places_in(self, text: str) -> list[Span]:
         """Return where a translation contains the term as whole words."""
         spans: list[Span] = []
@@ -74,15 +90,16 @@ def _is_free(text: str, start: int, end: int) -> bool:
     return not (_WITHIN_WORD.match(text, start) or _WITHIN_WORD.match(text, end))
 
 
-def _ways_to_write(source: str, target: str, tokenizer: Tokenizer) -> tuple[str, Sequences]:
-    """Return a translation as the tokenizer spells it, and each way to write it, as token ids."""
+def _ways_to_write(target: str, tokenizer: Tokenizer) -> tuple[str, Sequences] | None:
+    """Return a translation as the tokenizer spells it, and each way to write it, as token ids.
+
+    Return nothing if the tokenizer has no tokens for it.
+    """
     after_space, mark, after_mark = map(
         tuple, tokenizer.encode_target([target, "。", "。" + target])
     )
     if not after_space or UNKNOWN_ID in after_space:
-        raise UserError(
-            f"glossary: {source!r:.80}: the model can't write {target!r:.80}; choose other words"
-        )
+        return None
     (written,) = tokenizer.decode([list(after_space)])
     if re.match(f"[{_UNSPACED}]", written):  # within a text, it has no space before it
         within = after_mark[len(mark) :] if after_mark[: len(mark)] == mark else after_space
@@ -109,11 +126,20 @@ class Glossary:
     ) -> None:
         terms = terms if isinstance(terms, Mapping) else read_glossary(terms)
         self._terms: dict[str, Term] = {}
+        wrong: list[str] = []
         for source, target in terms.items():
-            written, sequences = _ways_to_write(source, target, tokenizer)
-            capitals = upper_case(written, languages[1])
-            self._terms[source] = Term(source, written, sequences, capitals)
-        for source in sorted(terms, key=str.islower, reverse=True):
+            source, target = (" ".join(words.split()) for words in (source, target))
+            if ways := _ways_to_write(target, tokenizer):
+                capitals = upper_case(ways[0], languages[1])
+                self._terms[source] = Term(source, *ways, capitals)
+            else:
+                wrong.append(f"{target!r:.80} for {source!r:.80}")
+        if wrong:
+            listed = ", ".join(wrong[:20]) + f" and {len(wrong) - 20:,} more" * (len(wrong) > 20)
+            raise UserError(
+                f"glossary: the model can't write {listed}; choose other words, or remove the lines"
+            )
+        for source in sorted(self._terms, key=str.islower, reverse=True):
             self._terms.setdefault(upper_case(source, languages[0]), self._terms[source])
         self._lengths = sorted(set(map(len, self._terms)), reverse=True)
         pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
@@ -127,15 +153,19 @@ class Glossary:
     def _places(self, source: str) -> list[tuple[Term, Span]]:
         places: list[tuple[Term, Span]] = []
         end = 0
+        # Several blanks in the source are one in a term.
+        offsets = [x.start() for x in re.finditer(r"\s+|\S", source)]
+        ends = [x.end() for x in re.finditer(r"\s+|\S", source)]
+        source = re.sub(r"\s+", " ", source)
         for start in range(len(source)):
             if start < end or _WITHIN_WORD.match(source, start):
                 continue
             for length in self._lengths:
                 words = source[start : start + length]
                 term = self._terms.get(words) or self._terms.get(words.lower())
-                if term and _is_free(source, start, start + length):
-                    end = start + length
-                    places.append((term, (start, end)))
+                if term and _is_free(source, start, start + len(words)):
+                    end = start + len(words)
+                    places.append((term, (offsets[start], ends[end - 1])))
                     break
         return places
 

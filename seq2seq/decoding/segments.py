@@ -24,6 +24,13 @@ _ADDRESS = re.compile(
     r" | (?> [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w ) ) [^\u2e80-\uffff]*",
     re.VERBOSE,
 )
+_UNITS = (
+    "[kmcdµn]?m[²³23]? [kmµ]?g [kmcdµ]?[lL] [mµn]?s [kMGT]?Hz [kMGT]?Wh? [kMm]?V m?A [kM]?J k?cal"
+    " [hk]?Pa m?bar dB [kKMGTP]?i?[bB] px pt em °?[CF] K ha km/h m/s mph lbs? oz ft rpm EUR USD"
+)
+# A number with its unit, or several: 12.5 kg, 20 °C, 12 cm x 30 cm
+_MEASURE = rf"[-+±~<>≤≥]?\d[\d.,'’\u00a0\u202f]*+\s?(?:(?:{_UNITS.replace(' ', '|')})(?!\w))?"
+_MEASURES = re.compile(rf"\s*(?=.*\d){_MEASURE}(?:\s?[x×/–-]\s?{_MEASURE})*\s*")
 _NUMBER = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
 _TIME = r"\d{1,2}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
 _ROMAN = r"(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})"
@@ -151,7 +158,7 @@ def make_segments(
 
 def _copied_until(text: str, language: str) -> int:
     """Return the end of what is copied from the beginning of a text: of all if it has no words."""
-    if not has_words(text):
+    if not has_words(text) or _MEASURES.fullmatch(text):
         return len(text)
     end = len(text) - len(text.lstrip())
     while (label := _LABEL.match(text, end)) and _is_label(label, language):

@@ -61,6 +61,8 @@ class Translation:
     """Number of pieces of the line that are unknown to the tokenizer."""
     missing_terms: tuple[str, ...] = ()
     """Terms of the glossary that stand in the line, whose translations `text` lacks."""
+    added_terms: tuple[str, ...] = ()
+    """Terms whose translations `text` has beside the model's own words, it seems."""
     parts: tuple[tuple[str, str, "Translation"], ...] = ()
     """Of each segment (a column, a sentence, a part of a long line), what stands unchanged before
     it, its source and its translation; none of a whole line."""
@@ -80,19 +82,23 @@ class Translation:
         cls, segments: "list[Segment]", candidates: list[list[Candidate]]
     ) -> "Translation":
         """Join the candidates of the segments of a line."""
-        parts, missing, before = [], list[str](), ""
+        parts, missing, added, before = [], list[str](), list[str](), ""
         for segment, outputs in zip(segments, candidates, strict=True):
             lacking: list[str] = []
             for term, times in Counter(segment.terms if outputs else ()).items():
                 lacking += [term.source] * (times - len(term.places_in(outputs[0].text)))
             missing += lacking
-            part = cls(outputs, segment.unknown, tuple(lacking))
+            terms = dict.fromkeys(segment.terms if outputs else ())
+            twice = [x.source for x in terms if x.is_added(segment.source, outputs[0].text)]
+            added += twice
+            part = cls(outputs, segment.unknown, tuple(lacking), tuple(twice))
             parts.append((before + segment.copied, segment.source, part))
             before = segment.separator
         return cls(
             _join(segments, candidates),
             unknown=sum(segment.unknown for segment in segments),
             missing_terms=tuple(missing),
+            added_terms=tuple(added),
             parts=tuple(parts) if len(segments) > 1 or segments[0].copied else (),
         )
 
@@ -144,7 +150,10 @@ WARNINGS = {
     "placeholders": "texts left as they were, to keep placeholders",
 }
 """Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
-_TERMS = {"missing_terms": "terms not translated as the glossary says"}
+_TERMS = {
+    "missing_terms": "terms not translated as the glossary says",
+    "added_terms": "terms of the glossary written in addition to the model's own words, it seems",
+}
 
 
 @dataclass
@@ -159,6 +168,7 @@ class OutputWarnings:
     other_numbers: int = 0  # lines whose output has other digits, placeholders or addresses
     output_truncated: int = 0  # lines whose output was cut off at the maximum length
     missing_terms: int = 0  # terms of the glossary that were not translated as given
+    added_terms: int = 0  # terms of the glossary that stand beside the model's own words
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
     placeholders: int = 0  # texts of documents that stayed as they were, to keep `%s` and `{name}`
     first: dict[str, str] = field(default_factory=dict)
@@ -171,6 +181,7 @@ class OutputWarnings:
         self.lines += 1
         self.unknown += translation.unknown
         self.missing_terms += len(translation.missing_terms)
+        self.added_terms += len(translation.added_terms)
         self.empty += bool(text) and not translation.text.strip()
         if translation.candidates:
             best = translation.candidates[0]

@@ -32,6 +32,7 @@ _OUTER = ("svg", "math", "title")
 _EMPTY = frozenset(
     "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 )
+_ICONS = re.compile(r"material-(?:icons|symbols)\b")
 _SPACES = " \t\n\r\f"  # HTML's
 _escape = partial(escape, quote=False)
 # Python's `unescape` reads no more than 4,300 digits, and no character has more than seven.
@@ -63,6 +64,11 @@ class _Parser:
         # The name of the element that is left alone, where it begins, how many of that name are
         # open in it, and whether it may be a word in a sentence.
         self._alone, self._start, self._depth, self._is_word = "", 0, 0, False
+        self._is_icon = False
+        # Elements to be translated inside of one that is left alone: the name, and that one's name
+        # and depth; and how many of the name are open in each.
+        self._translated: list[tuple[str, str, int]] = []
+        self._nested: list[int] = []
         # The open elements inside which raw text may not be raw; "?" is never closed.
         self._open: list[str] = []
         # The ends of texts that may be raw: no tag may begin before one and end after it.
@@ -130,19 +136,24 @@ class _Parser:
         begins = bool(name) and not is_end and not closes_itself and name not in _EMPTY
         if begins and not self._alone and _is_left_alone(name, match["attributes"]):
             self._alone, self._start = name, match.start()
-            self._is_word = name in _INLINE | _CODE
-        if name in _INLINE and not self._alone:
+            self._is_word = name in _INLINE | _CODE | {"mat-icon"}
+            self._is_icon = self._is_word and _is_icon(name, match["attributes"])
+        elif begins and self._alone and self._is_translated(name, match["attributes"]):
+            self._translated.append((name, self._alone, self._depth))
+            self._nested.append(0)
+            self._alone, self._depth = "", 0
+        is_comment = match[0].startswith("<!--") and match[0].endswith("-->")
+        if is_comment and not self._alone:
+            self._run.append(Piece(*match.span(), Mark(match[0]), "<!>"))
+        elif is_comment and self._is_word:
+            pass
+        elif name in _INLINE and not self._alone:
             piece = tag_piece(*match.span(), match[0])
             self._run.append(piece._replace(tag=f"<{name}>"))
-        elif not self._is_word or name not in _INLINE | _CODE:
+        elif not self._is_word or name not in _INLINE | _CODE | {"mat-icon"}:
             self._finish_run()
-        if name == self._alone and (begins or is_end):
-            self._depth += 1 if begins else -1
-            if not self._depth:
-                if self._is_word:
-                    raw = self._content[self._start : match.end()]
-                    self._run.append(Piece(self._start, match.end(), Mark(raw, "word")))
-                self._alone, self._is_word = "", False
+        if name and (begins or is_end):
+            self._count(name, match.end(), 1 if begins else -1)
         # What a browser may read in another way stays open.
         if is_end:
             if name == top:
@@ -153,6 +164,28 @@ class _Parser:
             self._open.append("?")
         elif name == "select" or (begins and name in (_FOREIGN if top else _OUTER)):
             self._open.append(name)
+
+    def _is_translated(self, name: str, attributes: str) -> bool:
+        """Tell whether an element inside one that is left alone is to be translated."""
+        is_block = not self._is_word and name not in _LEFT_ALONE
+        return is_block and _attributes(attributes).get("translate") == "yes"
+
+    def _count(self, name: str, end: int, change: int) -> None:
+        """Leave the element that is left alone, or translated inside such a one, at its end."""
+        if name == self._alone:
+            self._depth += change
+            if not self._depth:
+                if self._is_word:
+                    raw = self._content[self._start : end]
+                    mark = Mark(raw, "alone" if self._is_icon else "word")
+                    self._run.append(Piece(self._start, end, mark, "<!>" * self._is_icon))
+                self._alone, self._is_word = "", False
+        elif self._translated and not self._alone and name == self._translated[-1][0]:
+            self._nested[-1] += change
+            if not self._nested[-1]:
+                self._finish_run()
+                _, self._alone, self._depth = self._translated.pop()
+                self._nested.pop()
 
     def _finish_run(self) -> None:
         """End the run: what follows belongs to another one."""
@@ -173,10 +206,21 @@ class _Parser:
                 self._run.append(Piece(*span, text))
 
 
-def _is_left_alone(name: str, attributes: str) -> bool:
+def _attributes(attributes: str) -> dict[str, str]:
     values = {}
     for attribute in re.findall(_ATTRIBUTE, attributes):
         key, _, value = attribute.partition("=")
         values[key.strip(_SPACES).lower()] = value.strip(_SPACES + "\"'")
-    classes = values.get("class", "").split()
-    return name in _LEFT_ALONE or values.get("translate") == "no" or "notranslate" in classes
+    return values
+
+
+def _is_left_alone(name: str, attributes: str) -> bool:
+    values = _attributes(attributes)
+    is_marked = values.get("translate") == "no" or "notranslate" in values.get("class", "").split()
+    return name in _LEFT_ALONE or is_marked or _is_icon(name, attributes)
+
+
+def _is_icon(name: str, attributes: str) -> bool:
+    """Tell whether an element names a picture of a font: `<i class="material-icons">home</i>`."""
+    classes = _attributes(attributes).get("class", "").split()
+    return name == "mat-icon" or any(map(_ICONS.match, classes))

@@ -168,7 +168,13 @@ _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "d
 # What says where spelling errors and pages were in the original.
 _STALE = {"proofErr", "lastRenderedPageBreak"}
 # What may differ in the formatting of two runs that look the same.
-_UNSEEN = re.compile(r"<[\w.-]+:(?:lang|noProof)(?:\s[^>]*)?/>|\s[\w.-]+:hint=\"\w*\"")
+_UNSEEN = re.compile(
+    r"<[\w.-]+:(?:lang|noProof|kern)(?:\s[^>]*)?/>|\s[\w.-]+:hint=\"\w*\""
+    # Letters a point or 9 % closer or wider, as programs that read PDF write
+    r"|<[\w.-]+:spacing\s[\w.-]+:val=\"-?(?:1?\d|20)\"/>"
+    r"|<[\w.-]+:w\s[\w.-]+:val=\"(?:9\d|10\d)%?\"/>"
+)
+_HIDDEN = re.compile(r"<[\w.-]+:vanish(?:/>|\s[\w.-]+:val=\"(?:1|true|on)\"/>)")
 _EMPTY = re.compile(r"<[\w.-]+:rFonts/>|<[\w.-]+:rPr/>|<([\w.-]+:rPr)></\1>")
 _MAX_FIELDS = 20  # in one another
 # Fields of which the result is text; that of others is computed, such as a page or a date.
@@ -282,7 +288,7 @@ class _Word:
                 field = f"={read_string(child)}"
             if local != "rPr" and local != "softHyphen" and local not in _STALE:
                 children.append((local, child))
-        if not any(local == "t" for local, _ in children):
+        if not any(local == "t" for local, _ in children) or _HIDDEN.search(formatting):
             if children:
                 yield _Item(Mark(run.raw), run.start, run.end, field=field)
             return

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise, starmap
 
 from seq2seq.documents.document import Mark, Slot, Text, join_strings, only_strings, write_text
-from seq2seq.documents.projection import are_words
+from seq2seq.documents.projection import UNSPACED, are_apart, are_words
 from seq2seq.documents.spans import (
     BLOCK,
     ENTITY,
+    KEPT,
+    TICKED,
     UNPAIRED,
     Piece,
     in_place,
@@ -90,15 +92,18 @@ ICU = Syntax(
 def find_texts(message: str, syntax: Syntax) -> list[Slot]:
     """Find the texts of a message: its lines, and with ICU each branch of its plurals."""
     signs = "|".join(map(re.escape, syntax.characters)) or r"(?!)"
-    token = re.compile(rf"({signs})|({syntax.arguments})|{_MARKUP}")
+    read_as = rf"(?P<sign>{signs})|(?P<argument>{syntax.arguments})"
+    token = re.compile(rf"{KEPT}|{TICKED}|{read_as}|{_MARKUP}")
 
     def read(match: re.Match[str]) -> Piece:
         raw = match[0]
-        if match[1]:
+        if match["sign"]:
             return Piece(*match.span(), syntax.characters[raw])
-        if match[2] or raw[0] == "&":
-            return Piece(*match.span(), Mark(raw, "word" if match[2] else "alone"))
-        if raw[0] != "<":
+        if match["argument"] or match["ticks"] or _is_word(match["kept"]):
+            return Piece(*match.span(), Mark(raw, "word"))
+        if raw[0] == "&":
+            return Piece(*match.span(), Mark(raw, "alone"))
+        if raw[0] != "<" or match["kept"] or raw.startswith("<!"):
             return Piece(*match.span(), Mark(raw), "-")
         return tag_piece(*match.span(), raw)
 
@@ -112,6 +117,11 @@ def find_texts(message: str, syntax: Syntax) -> list[Slot]:
             pieces = read_pieces(message, *line.span(), token, read)
             slots += in_place(message, pieces, write)
     return slots
+
+
+def _is_word(name: str | None) -> bool:
+    """Tell whether an element whose content stays is a word in a sentence, as code is."""
+    return bool(name) and str(name).lower() not in ("pre", "script", "style")
 
 
 def is_icu(message: str) -> bool:
@@ -146,13 +156,17 @@ def find_icu_texts(message: str) -> list[tuple[int, int]]:
     return [*runs, (start, len(message))] if within == ["text"] else []
 
 
+_ENDING = rf"(?:(?![{UNSPACED}])[^\W_])*+"
 # Grammars by dialect. Where no dialect is known all are tried, in this order.
 _WORDS = {
     "addresses": r"""
         (?: \b(?:https?|ftp)://|\bwww\.|\bmailto: ) [^\s<>"“”]* [^\s<>"“”.,;:!?'’)\]…]
       | (?<![\w.+-]) [\w.+-]++ @ [\w-]++ (?:\.[\w-]++)+""",
-    "i18next, Vue, Handlebars": r"\{\{ [^{}\n]* \}\}",  # {{ x }}
-    "Python, JavaScript, Ruby": r"[$%\#]?\{ [\w.:$\[\]-]* \}",  # {name}, ${x}, %{x}, #{x}
+    # {{ x }}, {{{ x }}}; with the letters that touch it, as in {count}m
+    "i18next, Vue, Handlebars": rf"""
+        (?: \{{\{{\{{ [^{{}}\n]*+ \}}\}}\}} | \{{\{{ [^{{}}\n]* \}}\}} ) {_ENDING}""",
+    # {name}, ${x}, %{x}, #{x}
+    "Python, JavaScript, Ruby": rf"[$%\#]?\{{ [\w.:$\[\]-]* \}}{_ENDING}",
     "ICU": r"\{ \w+ , \s* -?\w+ (?:[,:][^{}\n]*)? \}",  # {n, number}, {day, date, ::yMMMd}
     "Apple": r"%arg\b | % (?:\d+\$)? \#@\w+@",  # %#@dogs@
     "Qt": r"%L?\d{1,2} (?!\w|\$|\.\d|:[a-z]\b)",  # %1
@@ -168,6 +182,10 @@ _WORDS = {
     "PHP, Laravel": r"(?<![\w$@.]) [$@] [A-Za-z_]\w*",  # $name, @name
     "options": r"(?<=[\s'\"`(|,=\[]) (?<!--\s) --[a-z][\w-]++ (?:=[A-Z]+)?",  # --option=WORD
     "filters of files": r"\(\* [\w.*;,\ ]* \)",  # (*.png *.jpg)
+    "code": TICKED,
+    "wikis": r"\[\[ [^\[\]\n]{1,300}+ \]\]",  # [[a|b]]
+    "shortcodes": r"""(?:(?<![\w\]])\[|\[/) [a-z][\w-]*+
+        (?: \s++[\w-]++=(?:"[^"\n]*+"|'[^'\n]*+'|[^\s\]"']++) )*+ \s*+/?\] (?![\[(:])""",
     "keys": r"\b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+){1,5}+ \w+",
     "names of files and in programs": r"""
         (?a: (?<![\w@./<-])
@@ -178,18 +196,23 @@ _WORDS = {
         ) )""",
 }
 _FOUND = re.compile(
+    rf"{KEPT} |"
     r"""
     \{%[^{}\n]*?%\} | \{\#[^{}\n]*?\#\} | <%[^<>\n]*?%> | \{\{[\#/^!>][^{}\n]*\}\}  # of templates
+  | [\u2600-\u27bf\U0001f000-\U0001faff]  # signs and pictures, with what changes their looks
+      [\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff]*+
   | %% | \\[nrt](?![a-z])            # a percent sign, and the end of a line, for a program
   | (?<![\w&"']) (?:&|_(?=[A-Z])) (?=[^\W_]++(?![_;]))  # the key of a menu
     """
     rf"| (?P<word> {' | '.join(_WORDS.values())} )"
     r"""
   | (?:\{(?=\w+>)|<(?=\w+\})) (?P<phrase>\w+) [>}]  # {1>...<1}
+  | (?P<link> (?<![!\]\\])\[(?=[^\[\]\n]{1,300}+\]\([^()\s]{1,500}+\)) | \]\([^()\s]{1,500}+\) )
   | </? (?P<name>[a-zA-Z_][\w.:-]*+|\d++(?=/?>)) [^<>]*+ >
     """,
     re.VERBOSE,
 )
+_LINK = re.compile(r"<(?:a|del|ins)\b|<[\w.-]+:(?:hyperlink|a|ins)\b|\[")
 # What a program tells from others of its kind only by their order.
 _UNNUMBERED = re.compile(
     r"%[-+\ #0']*+(?:\*|\d*+)(?:\.(?:\*|\d*+))?(?:hh?|ll?|[qjztL])?[a-zA-Z@]|\{(?:[:!][^{}]*+)?\}"
@@ -239,9 +262,13 @@ def find_placeholders(text: Text) -> Text:
             raw = match[0]
             items.append(item[end : match.start()])
             end = match.end()
-            name = match["name"] or match["phrase"]
-            mark = Found(raw, "word" if match["word"] else "alone")
-            if name and (raw.startswith("</") or raw.endswith("}")):
+            name = match["name"] or match["phrase"] or ("[" if match["link"] else "")
+            mark: str | Mark = Found(
+                raw, "word" if match["word"] or _is_word(match["kept"]) else "alone"
+            )
+            if name and raw.startswith("](") and not (opened and opened[-1][1] == name):
+                mark = raw
+            elif name and (raw.startswith(("</", "](")) or raw.endswith("}")):
                 if opened and opened[-1][1] == name:
                     start, _, opening = opened.pop()
                     items[start] = Found(opening, "open")
@@ -318,7 +345,8 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
     """Divide a text at the ends of lines, columns and paragraphs, which stay.
 
     So are the branches of ICU's plurals, the forms of those of Symfony, Laravel and Vue, at `|`,
-    and words that only tags part: `<a>Home</a><a>News</a>`.
+    and words that only tags part: `<a>Home</a><a>News</a>`; but what goes on in small letters
+    is one word, `<b>wo</b><i>man</i>`, unless it is in links.
     """
     ends = r"[\r\n\t|]|;;" if _PLURAL.search(write_text(text)) else r"[\r\n\t]|;;"
     items: list[str | Mark] = []
@@ -333,7 +361,7 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
                 last = ""
             depth += {"open": 1, "close": -1}.get(item.kind, 0)
         else:
-            if cut and are_words(last, item):
+            if cut and (are_words if _is_link(items[cut]) else are_apart)(last, item):
                 yield tuple(items[:cut])
                 del items[:cut]
             last, cut = item, 0
@@ -346,6 +374,10 @@ def divide(text: Text) -> Iterator[Text | str | Mark]:
             elif piece:
                 items.append(piece)
     yield tuple(items)
+
+
+def _is_link(item: str | Mark) -> bool:
+    return isinstance(item, Mark) and bool(_LINK.match(item.raw))
 
 
 def _is_end(piece: str | Mark, ends: str) -> bool:

@@ -20,6 +20,16 @@ from seq2seq.documents.document import Kind, Mark, Text
 # Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 STOPS = frozenset(".!?…,;:。！？、，；：؟،؛।")
+_LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
+# The rest of a word, or of a number with its separators
+_TOUCHES_BEFORE = re.compile(rf"(?:{_LETTER}|\d[.,'’\u00a0\u202f](?=\Z|\d))+\Z")
+_TOUCHES_AFTER = re.compile(rf"(?:{_LETTER}|[.,'’\u00a0\u202f](?=\d))+")
+_LONGEST_WORD = 40
+_UNSEEN = re.compile(r"<!--|<wbr\b")  # parts no words
+# A mark of a note or a sign in a pair of tags: [1], *, \u00b6, \u2191
+_NOTE = re.compile(
+    r"\[\d{1,4}\]|\(\d{1,4}\)|[\[(]?[^\w\s\"'\u00ab\u00bb\u2018-\u201f\u2039\u203a()\[\]-]{1,4}[\])]?"
+)
 _MAX_DEPTH = 100  # of pairs in one another; the marks of deeper ones only keep their order
 
 
@@ -77,12 +87,31 @@ class Shown:
                 return True
         return False
 
+    def has_free(self, atom: Atom, target: str) -> bool:
+        """Tell whether a stand-in is once in a translation, as a word of its own.
+
+        What touched it in the source may touch it again: `100m`.
+        """
+        start = target.find(atom.stand_in)
+        if start < 0 or target.count(atom.stand_in) > 1:
+            return False
+        around = _touching(self.line, atom.start, atom.end)
+        touching = _touching(target, start, start + len(atom.stand_in))
+        return all(new in ("", old) for new, old in zip(touching, around, strict=True))
+
     def has_marks_within(self, words: re.Pattern[str]) -> bool:
         """Tell whether a mark stands inside what a pattern matches."""
         inside = set[int]()
         for match in words.finditer(self.line):
             inside.update(range(match.start() + 1, match.end()))
         return any(item.start in inside or item.end in inside for _, item in _walk(self.root))
+
+
+def _touching(text: str, start: int, end: int) -> tuple[str, str]:
+    """Return the letters and digits before and after a part of a text that touch it."""
+    before = _TOUCHES_BEFORE.search(text[max(0, start - _LONGEST_WORD) : start])
+    after = _TOUCHES_AFTER.match(text[end : end + _LONGEST_WORD])
+    return before[0] if before else "", after[0] if after else ""
 
 
 def _walk(pair: Pair) -> "Iterator[tuple[Pair, Pair | Atom]]":
@@ -103,6 +132,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
     line = ""
     space = ""  # what comes before the next words
     hidden = False  # whether a mark that is not shown does, too
+    adjoins = False  # whether only formatting does, within a word perhaps
     blank = ""  # the white space that was read last
     last: Atom | None = None  # the atom before it, if there are no words in between
     within = [root := Pair("", 0)]
@@ -118,15 +148,15 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
                 continue
         elif index in pairs and item.kind == "open":
             before = text[index - 1]
-            hidden = hidden or (isinstance(before, Mark) and before.kind == "close")
+            adjoins = adjoins or (isinstance(before, Mark) and before.kind == "close")
             within[-1].items.append(pair := Pair(item, len(line)))
             within.append(pair)
             opened.append((index, blank))
             continue
         elif index in pairs:
             pair, (start, before) = within.pop(), opened.pop()
-            # A number that touches a word is no part of it: `word<sup>1</sup>`.
-            if line[pair.start :].isdigit() and _ends_word(line[pair.start - 1 : pair.start]):
+            if _is_note(line, pair.start):
+                space = " " * line[pair.start :].startswith(" ")
                 line = line[: pair.start]
             pair.end, pair.after = len(line), item
             hidden = hidden or line[-1:] in STOPS
@@ -143,11 +173,18 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
         if words:
             if not line or (hidden and words[0] in STOPS):
                 space = ""
-            elif hidden and not space and are_words(line, words):
-                space = " "  # what is not shown, such as an end of a line, stood between two words
+            elif not space and (hidden or adjoins):
+                # What is not shown, such as an end of a line, stood between two words.
+                are_two = are_words if hidden else are_apart
+                space = " " * are_two(line, words)
             line += space + words
             space = ""
-        hidden = not words
+        if words:
+            hidden = adjoins = False
+        elif isinstance(item, Mark) and _UNSEEN.match(item.raw):
+            adjoins = True
+        else:
+            hidden = True
         if isinstance(item, str):
             last, blank = None, item[len(item.rstrip()) :]
             space = blank
@@ -184,11 +221,24 @@ def are_words(before: str, after: str) -> bool:
     return _ends_word(before[-1:]) and bool(re.match(rf"[^\W_{UNSPACED}]", after))
 
 
+def are_apart(before: str, after: str) -> bool:
+    """Tell whether two strings that only formatting parts are words by themselves."""
+    return are_words(before, after) and (before[-1:] in STOPS or not after[:1].islower())
+
+
+def _is_note(line: str, start: int) -> bool:
+    """Tell whether what a pair has is no part of the sentence: `word<sup>1</sup>` or `[1]`."""
+    text = line[start:]
+    if text.isdigit():
+        return _ends_word(line[start - 1 : start])
+    bare = text.strip()
+    return bool(_NOTE.fullmatch(bare)) and not set(bare) <= STOPS
+
+
 def _ends_word(character: str) -> bool:
     return character.isalnum() or character in STOPS
 
 
-_LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
 _UNIT = re.compile(rf"{_LETTER}+(?:['’.-]{_LETTER}+)*|\S")
 _PART = re.compile(rf"{_LETTER}+|\S")
 _NEAR = 8  # units within which a pair looks for a word if none comes from its text
@@ -362,6 +412,8 @@ class _Writer:
                 words = sorted(near, key=lambda word: (abs(word - place), word))
                 word = next((word for word in words if self._first(word).isalnum()), -1)
                 if word < 0:
+                    word = self._take(spans, place)
+                if word < 0:
                     continue
                 spans[inner] = word, word + 1
                 taken.add(word)
@@ -372,6 +424,21 @@ class _Writer:
                 spans[inner] = start, end + 1
                 taken.add(end)
         return spans
+
+    def _take(self, spans: dict[Pair, Span], place: int) -> int:
+        """Take the first or last word of the nearest pair that has more than one; -1 if none."""
+        ends: list[tuple[int, int, Pair]] = []
+        for pair, (start, end) in spans.items():
+            words = [unit for unit in range(start, end) if self._first(unit).isalnum()]
+            if len(words) > 1 and not self.hidden & {words[0], words[-1]}:
+                ends += [(abs(word - place), word, pair) for word in (words[0], words[-1])]
+        if not ends:
+            return -1
+        _, word, pair = min(ends, key=itemgetter(0, 1))
+        start, end = spans[pair]
+        is_first = all(not self._first(unit).isalnum() for unit in range(start, word))
+        spans[pair] = (word + 1, end) if is_first else (start, word)
+        return word
 
     def _find_rows(self, pairs: Sequence[Pair], low: int, high: int) -> dict[Pair, Span]:
         """For each of the pairs, find the run of units that has most from its text.

@@ -25,6 +25,18 @@ BLOCK = rf"(?i:</?(?:{_BLOCKS.replace(' ', '|')})(?=[\s/>]))"
 """The tags of HTML that end a text; they are no pairs, as others may lack their ends."""
 UNPAIRED = re.compile(rf"{BLOCK}|(?i:</?(?:img|input|wbr)(?=[\s/>]))|[\s\S]*/>\Z")
 ENTITY = r"&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
+# A comment, or an element in a string whose content is no text, or is marked so
+KEPT = (
+    r"<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->"
+    r"|<(?P<kept>(?i:code|kbd|samp|var|pre|script|style)(?=[\s>])|(?a:[a-zA-Z][\w-]*+)"
+    r"(?=[^<>]*?\stranslate=[\"']?no\b|[^<>]*?\sclass=[\"'][^\"'<>]*\bnotranslate\b))"
+    r"(?:\s[^<>]*+)?+>(?:[^<]|<(?!/(?P=kept)\s*+>)){0,2000}+</(?P=kept)\s*+>"
+)
+# `code` of Markdown, ``code``, :ref:`name` and `name`_ of reStructuredText
+TICKED = (
+    r"(?<![\w`])(?::[\w+.-]{1,40}+(?::[\w+.-]{1,40}+)?:)?(?P<ticks>`{1,3}+)"
+    r"(?!\s)[^`\n]{1,500}+(?<!\s)(?P=ticks)(?!`)_{0,2}+(?!\w)"
+)
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
 
 

@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from seq2seq.documents.document import Kind, Languages, Mark, Slot, Text, only_strings, write_text
 from seq2seq.documents.spans import (
@@ -23,9 +23,17 @@ from seq2seq.documents.spans import (
 from seq2seq.errors import UserError
 
 # 00:00:01,000 --> 00:00:02,500, and coordinates perhaps, with the number of the subtitle before it
+# of it. Damaged times are read as such: -00:00:01,000 -> 00: 00:02,500
+_TIME = r"[ \t]*+-?[ \t]*+\d++(?:[ \t]*+[:.,;][ \t]*+\d++)++"
 _SRT_HEAD = re.compile(
     r"(?<![^\r\n])(?:[ \t]*+\d++[ \t]*+[\r\n]\s*+)?"
-    r"[ \t]*+[0-9:.,]++[ \t]*+-->[ \t]*+[0-9:.,]++[^\r\n]*+"
+    rf"(?:[ \t]*+[0-9:.,]++[ \t]*+-->[ \t]*+[0-9:.,]++|{_TIME}[ \t]*+(?:[-–—=][-–—= ]*+>|→){_TIME})"
+    r"[^\r\n]*+"
+)
+# No text: an arrow with a time, or two times to the second that stand alone
+_DAMAGED = re.compile(
+    r"(?<![^\r\n])(?:(?=[^\r\n]*?-->)(?=[^\r\n]*?\d[ \t]*+:[ \t]*+\d)"
+    r"|(?:[^\w\r\n]*+\d++:\d++:\d++[\d.,;]*+){2}[^\w\r\n]*+(?![^\r\n]))[^\r\n]*+"
 )
 # <i>, </font>, {\an8} and {y:i}
 _SRT_TAG = r"</?[A-Za-z][^<>]*+>|\{(?:\\|[A-Za-z]:)[^{}]*+\}"
@@ -41,6 +49,10 @@ _ASS_DRAWING = re.compile(r"\\p(\d+)")
 
 # What another speaker begins with, or another line of a song
 _SPEAKER = re.compile(r"[-‐–—](?![-‐–—])|>>|♪|♫|[A-Z][A-Z0-9 .'-]+:(?=\s)")
+# The name of a speaker, and a sound
+_LABEL = re.compile(
+    r"[-‐–—>♪♫ \t]*+(?:[A-Z][A-Z0-9 .'-]*+:(?=\s|\Z)|[\[(](?P<sound>[^\[\]()\n]++)[\])])[ \t]*+"
+)
 _OUTSIDE = " \t\r\n\f\v-‐–—>♪♫"  # stays at both ends of a text: their signs
 
 
@@ -50,6 +62,12 @@ def read_srt(content: str, _languages: Languages) -> Iterator[Slot]:
     if not cues and content.strip():
         raise UserError("no subtitle was recognised: write times as 00:00:01,000 --> 00:00:02,500")
     for start, end in cues:
+        if damaged := _DAMAGED.search(content, start, end):
+            line = len(split_at(LINE_END, content[: damaged.start()]))
+            raise UserError(
+                f"line {line}: {damaged[0].strip()!r:.60} is no time of a subtitle: write it as"
+                " 00:00:01,000 --> 00:00:02,500"
+            )
         yield from _slots(
             content, read_pieces(content, start, end, _SRT_TOKEN, _read_tag), _escape_srt
         )
@@ -138,9 +156,28 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
             blocks[-1].append(pieces[before])
         blocks[-1] += line
     render = partial(_render, content=content, escape=escape)
-    for block in blocks:
+    for block in chain.from_iterable(map(_without_labels, blocks)):
         joined = [p._replace(value=" ") if p.value == "\n" else p for p in block]
         yield from in_place(content, joined, render, _OUTSIDE)
+
+
+def _without_labels(block: list[Piece]) -> Iterator[list[Piece]]:
+    """Take away the name of a speaker; make a text of a sound that is described before others."""
+    for index, piece in enumerate(block):
+        start, end, value, _ = piece
+        if not isinstance(value, str) or not value.strip(_OUTSIDE):
+            continue
+        if len(value) == end - start and (label := _LABEL.match(value)):
+            middle = start + label.end()
+            if label["sound"]:
+                place = start + label.start("sound"), start + label.end("sound")
+                yield [*block[:index], Piece(*place, label["sound"])]
+            yield from _without_labels(
+                [Piece(middle, end, value[label.end() :]), *block[index + 1 :]]
+            )
+            return
+        break
+    yield block
 
 
 def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:

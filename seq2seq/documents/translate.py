@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -46,8 +46,8 @@ class _Piece:
         stand_ins = self.shown.stand_ins
         ordered = [atom.stand_in for atom in stand_ins if is_unnumbered(atom.parts[0])]
         for candidate in self.translation.candidates:
-            counts = {candidate.text.count(atom.stand_in) for atom in stand_ins}
-            if counts - {1} or sorted(ordered, key=candidate.text.find) != ordered:
+            are_free = all(self.shown.has_free(atom, candidate.text) for atom in stand_ins)
+            if not are_free or sorted(ordered, key=candidate.text.find) != ordered:
                 return False
         return True
 
@@ -72,6 +72,7 @@ class _Piece:
         is_same = len(placeholders) == len(written) and all(
             map(str.startswith, written, placeholders)
         )
+        is_same = is_same and not _has_new_empty_pair(text, source)
         self.placed = text if is_same else source
         return is_same
 
@@ -139,6 +140,17 @@ class Plan:
             parts = (part.placed if isinstance(part, _Piece) else (part,) for part in layout)
             texts.append(as_strings(chain.from_iterable(parts)))
         return texts
+
+
+def _has_new_empty_pair(text: Text, source: Text) -> bool:
+    """Tell whether signs around no word would mean something else: `~~~~`, `[](address)`."""
+    return any(pair not in pairwise(source) and _is_empty(*pair) for pair in pairwise(text))
+
+
+def _is_empty(before: str | Mark, after: str | Mark) -> bool:
+    if not isinstance(before, Mark) or not isinstance(after, Mark):
+        return False
+    return before.kind == "open" and after.kind == "close" and not before.raw.startswith("<")
 
 
 def _stand_ins(piece: Text) -> Iterator[str]:

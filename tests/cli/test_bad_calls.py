@@ -37,6 +37,7 @@ CALLS = [
     ("translate --model {model} -i {text} --resume --alignments x -o y", 2, "remove --alignments"),
     ("translate --model {model} -i {text} --resume -o -", 2, "--resume continues a file or folder"),
     ("translate --model {model} -i {text} --resume -o /dev/null", 1, "needs a file as output"),
+    ("translate --model {model} -i {film} --resume -o x.srt", 2, "or give the folder"),
     ("{serve} --model {model} --glossary {text}", 2, "give one --model"),
     ("{serve} --port 70000", 2, "--port 70000: must be from 0 to 65535"),
     ("{serve} --host no.such.host.invalid", 1, "--host no.such.host.invalid"),

@@ -6,7 +6,8 @@ import pytest
 
 from seq2seq.decoding.glossary import Glossary, Term, read_glossary
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
-from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.decoding.segments import Segment
+from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import Tokenizer
@@ -97,6 +98,7 @@ def test_a_file_that_is_no_glossary_is_refused(
         ("an Apple", ["Apple"]),
         ("an apple or APPLE", ["apple", "apple"]),
         ("三匹の犬が", ["犬"]),
+        ("a  red \t house,  sea", ["red house", "sea"]),
         ("C++ and C", ["C++", "C"]),
         ("", []),
     ],
@@ -177,6 +179,28 @@ def test_what_no_glossary_can_do_is_refused(make_trained: MakeTrained) -> None:
         TranslationOptions(glossary={"a": "b"}, engine="ctranslate2")
     with pytest.raises(UserError, match="a glossary needs beam search"):
         TranslationOptions(glossary={"a": "b"}, search=SamplingConfig())
-    for target in ("犬", "", " "):
-        with pytest.raises(UserError, match="the model can't write"):
-            new_translator(make_trained(), glossary={"a": target})
+    with pytest.raises(UserError, match="can't write '犬' for 'a', '' for 'c'; choose"):
+        new_translator(make_trained(), glossary={"a": "犬", "b": "dog", "c": " "})
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "is_added"),
+    [
+        ("parc public", "Un chien au parc public.", False),
+        ("parc public", "Un parc public promène son chien dans le parc.", True),
+        ("toutou", "Un homme dans le parc. toutou.", True),
+        ("toutou", "Un homme au parc promène un toutou.", False),
+        ("Toutou", "Il dort. Un homme au parc promène un Toutou.", False),
+    ],
+)
+def test_a_term_beside_the_words_of_the_model_is_counted(
+    target: str, text: str, is_added: bool
+) -> None:
+    term = Term("park", target, ())
+    assert term.is_added("A man in the park", text) == is_added
+    assert not Term("park", "parc", ()).is_added("the park, the park", "le parc, le parc")
+    segment = Segment([2], 9, source="A man in the park", terms=[term])
+    translation = Translation.from_segments([segment], [[Candidate(text, 0.0, [], False)]])
+    warnings = OutputWarnings()
+    warnings.count("A man in the park", translation)
+    assert warnings.added_terms == is_added

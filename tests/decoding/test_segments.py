@@ -76,6 +76,8 @@ NONE = "42 ... ----- ーーー ٤٢% 🐕 (https://a.com/b) www.example.com a.b@
         *(f"{label} ⟨A dog.⟩" for label in LABELS.split()),
         *(f"{label}\t⟨a dog.⟩" for label in (*LABELS.split(), "I.", "M.")),
         *(f"⟨{line}⟩" for line in WHOLE.replace("\n", "|").split("|")),
+        *("12.5 kg", "20 °C", "-5 km/h", "5-10 km", "12 cm x 30 cm", "1\u00a0234,5 m²", " 3mm "),
+        *("⟨A dog weighs 12.5 kg⟩", "⟨7 dogs⟩", "⟨12 am⟩", "⟨5 kgs⟩"),
         "\t7\t⟨A dog⟩ \t\t⟨犬⟩\t",
     ],
 )

@@ -144,3 +144,30 @@ def test_a_translation_adds_no_element_and_no_attribute(count: int) -> None:
         for scripting in (True, False):
             before, after = (elements(text, scripting=scripting) for text in (content, found))
             assert after == before, (content, found)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<p>A man <!-- -->runs<!-- --> here.</p>", ["A man runs here."]),
+        ("<p>A man<sup><a href='#1'>[1]</a></sup> runs.</p>", ["A man runs."]),
+        ("<h1>A dog<a href='#a'>\u00b6</a></h1>", ["A dog"]),
+        ("A <a>\u2191</a> dog <i>*</i>, <b>5</b> cats <b>!</b>", ["A dog, 5 cats !"]),
+        ("<i class='material-icons big'>home</i> A dog <mat-icon>run</mat-icon> runs",
+         ["A dog runs"]),
+        ("<p translate=no>A <b translate=yes>cat <b>runs</b></b> here</p><p>now</p>",
+         ["cat runs", "now"]),
+        ("<div class=notranslate>A<p translate='yes'>cat <i translate=no>Tom</i> runs</p>b</div>c",
+         ["cat runs", "c"]),
+    ],
+)  # fmt: skip
+def test_what_is_no_word_neither_cuts_a_sentence_nor_is_in_it(
+    content: str, expected: list[str]
+) -> None:
+    document = read("html", content)
+    assert [show(text).line for text in document.texts] == expected
+    assert upper(content).lower() == content.lower()
+
+
+def test_a_comment_within_a_word_parts_it_not() -> None:
+    assert [show(text).line for text in texts("A wo<!-- -->man runs")] == ["A woman runs"]

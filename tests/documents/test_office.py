@@ -250,3 +250,19 @@ def spoilt(place: int, format_: str, value: int) -> bytes:
 def test_hostile_archives_are_refused(content: bytes, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_docx(content, LANGUAGES)
+
+
+def test_hidden_words_stay_and_spacing_of_letters_cuts_no_word() -> None:
+    hidden, shown = "<w:rPr><w:vanish/></w:rPr>", '<w:rPr><w:vanish w:val="0"/></w:rPr>'
+    file = docx(f"<w:p>{run('A ')}{run('secret ', hidden)}{run('dog', shown)}{run(' runs')}</w:p>")
+    assert Plan(file.texts).lines == ["A dog runs"]
+    (text,) = run_plan(Plan(file.texts), str.upper)
+    assert [part.raw for part in text if "secret" in getattr(part, "raw", "")] == [
+        run("secret ", hidden)
+    ]
+
+    def spaced(width: int) -> str:
+        return f'<w:rPr><w:spacing w:val="{width}"/></w:rPr>'
+
+    pdf = run("A ma", spaced(1)) + run("n in a red sh", spaced(-1)) + run("irt", spaced(2))
+    assert [shapes(text) for text in docx(f"<w:p>{pdf}</w:p>").texts] == [["A man in a red shirt"]]

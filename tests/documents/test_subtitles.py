@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from seq2seq.documents.document import Mark
 from seq2seq.documents.spans import break_lines
+from seq2seq.errors import UserError
 from tests.documents.hostile import TEXTS, assert_unchanged, join_words, read, strings, upper
 
 SRT = """1
@@ -85,7 +86,7 @@ def test_subrip_keeps_everything_but_its_words(newline: str, arrow: str) -> None
         ("\n\nA dog.\n\n1971\n\n", ["A dog."]),
         ("A <3 dog > {two} <b>runs</b>{y:i}.\n", ["A <3 dog > {two} <b>runs</b>{y:i}."]),
         ("♪ A dog\nruns ♪\n♪ too ♪\n", ["A dog runs", "too"]),
-        (">> A DOG: It\nruns.\nMR. B: No.\n‐ No.\n", ["A DOG: It runs.", "MR. B: No.", "No."]),
+        (">> A DOG: It\nruns.\nMR. B: No.\n‐ No.\n", ["It runs.", "No.", "No."]),
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -141,3 +142,42 @@ def test_no_translation_breaks_out_of_its_cue(suffix: str, content: str, words: 
         for text in (content, join_words(read(suffix, content), words))
     )
     assert [(e.start, e.end, e.type) for e in before] == [(e.start, e.end, e.type) for e in after]
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "00:00:02,000 -> 00:00:03,000",
+        "-00:00:02,000 --> 00:00:03,000",
+        "00: 00:02,000 -- > 00:00:03 ,000",
+        "00:00:02,000 → 00:00:03,000 X1:40",
+    ],
+)
+def test_a_damaged_time_is_read_as_a_time(time: str) -> None:
+    content = f"1\n00:00:01,000 --> 00:00:02,000\nA dog.\n\n2\n{time}\nA cat.\n"
+    assert strings(read("srt", content)) == ["A dog.", "A cat."]
+    assert upper(read("srt", content)) == content.replace("A dog", "A DOG").replace(
+        "A cat", "A CAT"
+    )
+
+
+@pytest.mark.parametrize("time", ["a 00:00:02 --> 00:00:03", "00:00:02,000 00:00:03,000"])
+def test_a_time_that_is_not_understood_is_refused_with_its_line(time: str) -> None:
+    content = f"1\r\n00:00:01,000 --> 00:00:02,000\r\nA dog.\r\n\r\n2\r\n{time}\r\nA cat.\r\n"
+    with pytest.raises(UserError, match=r"line 6: .* is no time of a subtitle"):
+        read("srt", content)
+    assert strings(read("srt", SRT.replace("Nobody", "At 10:30:00 --&gt; no")))
+
+
+def test_names_of_speakers_stay_and_sounds_are_texts_of_their_own() -> None:
+    content = (
+        "1\n00:00:01,000 --> 00:00:02,000\nJOHN: Two men talk.\n- MAN 2: (sighs) Yes.\n\n"
+        "2\n00:00:03,000 --> 00:00:04,000\n[music playing]\n\n"
+        "3\n00:00:05,000 --> 00:00:06,000\n<i>[door opens] Note: a [dog] is here.</i>\n"
+    )
+    document = read("srt", content)
+    assert strings(document) == [
+        "Two men talk.", "sighs", "Yes.", "music playing", "door opens", "Note: a [dog] is here.",
+    ]  # fmt: skip
+    expected = content.upper().replace("<I>", "<i>").replace("</I>", "</i>")
+    assert upper(document) == expected

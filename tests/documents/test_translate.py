@@ -201,3 +201,91 @@ def test_the_first_text_that_stays_for_its_placeholders_is_named() -> None:
     assert output == file.content
     reported = "texts left as they were, to keep placeholders: 2 (first: text 2, 'a dog')"
     assert reported in str(warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("A man runs {count}m.", ("100", "10000")),
+        ("A man named {name} runs.", ("Tom", "Tomm\u00e9")),
+        ("Mail a@b.cd to me", ("Tom", "Tommot")),
+        ("Open %n dogs", ("100", "100.000")),
+        ("Open x%1 dogs", ("Tom", "1Tom")),
+    ],
+)
+def test_a_stand_in_counts_only_as_a_word_of_its_own(text: str, wrong: tuple[str, str]) -> None:
+    (placed,) = translate(Plan([(text,)]), lambda line: line.replace(*wrong).upper())
+    (plain,) = translate(Plan([(text,)]), lambda line: line.replace(wrong[0], "").upper())
+    assert placed == plain
+    assert wrong[1][len(wrong[0]) :].upper() not in placed.replace(text.upper(), "")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "<code>npm install dog</code>",
+        "<kbd>{key} up</kbd>",
+        '<span translate="no">Bob Dog</span>',
+        "<i class='a notranslate'>Bob Dog</i>",
+        "`npm install dog`",
+        "``a dog``",
+        ":ref:`a dog <dog>`",
+        ":py:class:`a dog`",
+        "`a dog <http://a.b>`_",
+        "{{{raw dog}}}",
+        "[[a dog|b]]",
+        '[dog a="b c"]',
+        "[shortcode]",
+        "<!-- a dog -->",
+    ],
+)
+@pytest.mark.parametrize("name", ["json", "po", "txt"])
+def test_code_in_strings_is_not_translated(code: str, name: str) -> None:
+    text = f"A man sees {code} here."
+    quoted = text.replace('"', '\\"')
+    content = {
+        "json": f'{{"a": "{quoted}"}}',
+        "po": f'msgid "{quoted}"\nmsgstr ""\n',
+        "txt": text,
+    }[name]
+    (found,) = read_file(f"a.{name}", content.encode(), LANGUAGES).texts
+    plan = Plan([found])
+    assert "dog" not in plan.lines[0]
+    assert translate(plan, str.upper) == [f"A MAN SEES {code} HERE."]
+
+
+def test_quotation_marks_of_typewriters_are_no_code() -> None:
+    assert translate(Plan([("a `dog' or `cat', ``a'' or ``b''",)]), str.upper) == [
+        "A `DOG' OR `CAT', ``A'' OR ``B''"
+    ]
+
+
+def test_links_of_markdown_in_strings_go_around_their_words() -> None:
+    plan = Plan([("A [big dog](http://a.b/c) runs",)])
+    assert plan.lines == ["A big dog runs"]
+    assert translate(plan, str.upper) == ["A [BIG DOG](http://a.b/c) RUNS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("A <b>wo</b><i>man</i> sings.", ["A woman sings."]),
+        ("<b>A</b><i>n</i> apple", ["An apple"]),
+        ("<b>Stop.</b><i>go</i>", ["Stop.", "go"]),
+        ("<a>home</a><a>news</a>", ["home", "news"]),
+        ("A <del>dog</del><ins>cat</ins> runs", ["A dog", "cat runs"]),
+    ],
+)
+def test_a_word_that_formatting_crosses_is_one(text: str, lines: list[str]) -> None:
+    assert Plan([(text,)]).lines == lines
+    assert translate(Plan([(text,)]), str) == [text]
+
+
+def test_no_signs_are_left_around_nothing() -> None:
+    (text,) = read_file("a.md", b"~~A~~ _dog_", LANGUAGES).texts
+    assert translate(Plan([text]), lambda _: "Un chien") == ["~~Un~~ _chien_"]
+    plan = Plan([text])
+    assert translate(plan, lambda _: "Chien") == ["~~A~~ _dog_"]
+    assert plan.kept == [0]
+    (link,) = read_file("a.md", b"[A](b) **[dog](c)**", LANGUAGES).texts
+    assert translate(Plan([link]), lambda _: "Chien") == ["[A](b) **[dog](c)**"]
