@@ -104,10 +104,13 @@ def test_without_scores_greedy_outputs_are_equal_and_a_beam_has_them_all_the_sam
             assert math.isnan(other.score) if beam_size == 1 else other.score == one.score
 
 
-def test_a_model_that_predicts_nan_is_refused_when_it_is_opened(make_trained: MakeTrained) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, -3e38])
+def test_a_model_that_predicts_nan_is_refused_when_it_is_opened(
+    make_trained: MakeTrained, value: float
+) -> None:
     trained = make_trained(seed=3)
     with torch.no_grad():
-        trained.model.decoder.layers[-1].feed_forward_norm.bias[0] = math.nan
+        trained.model.decoder.layers[-1].feed_forward_norm.bias[0] = value
     with pytest.raises(UserError, match="the model predicts NaN"):
         both(trained)
 
