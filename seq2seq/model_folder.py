@@ -27,11 +27,13 @@ from seq2seq.files import (
     MANIFEST,
     MAX_BYTES,
     Content,
+    add_file,
     check_listed_file,
     check_replaceable,
     parse_json,
     present_name,
     read_listed_file,
+    read_manifest,
     read_regular_file,
     remove_leftovers,
     write_folder,
@@ -117,6 +119,16 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 @dataclass(frozen=True)
+class AlignmentStep:
+    """Where a model aligns a piece of a translation."""
+
+    layer: int
+    """The layer of the decoder, counted from 1."""
+    reads: bool
+    """Whether in the step that reads the piece, else in the one that writes it."""
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """A model with its tokenizer and languages."""
 
@@ -124,6 +136,8 @@ class TrainedModel:
     tokenizer: Tokenizer
     source_language: str
     target_language: str
+    alignment: AlignmentStep | None = None
+    """Where it aligns, if that was chosen at the end of its training."""
 
     @property
     def target_languages(self) -> list[str]:
@@ -144,6 +158,8 @@ WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
 MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
 CARD_FILE = "README.md"
 """Describes a model; it is in a model folder once its run has ended."""
+ALIGNMENT_FILE = "alignment.json"
+"""Says where a model aligns; it is in a model folder once its run has ended."""
 _MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 
@@ -192,7 +208,7 @@ def check_model_path(folder: Path) -> None:
     remove_leftovers(folder)
     check_replaceable(folder)
     names = set(os.listdir(folder)) if folder.is_dir() else set()
-    if more := sorted(names - {*MODEL_FILES, *PAIR_FILES, CARD_FILE, MANIFEST}):
+    if more := sorted(names - {*MODEL_FILES, *PAIR_FILES, ALIGNMENT_FILE, CARD_FILE, MANIFEST}):
         raise UserError(
             f"{folder}: holds more than a model ({more[0]}); choose another name, or move it away"
         )
@@ -238,7 +254,24 @@ def read_description(folder: Path) -> TrainedModel:
         model = meta_transformer(saved.model, tokenizer.vocab_size, tokenizer.source_vocab_size)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return TrainedModel(model, tokenizer, saved.source_language, saved.target_language)
+    alignment = _read_alignment(folder, saved.model)
+    return TrainedModel(model, tokenizer, saved.source_language, saved.target_language, alignment)
+
+
+def save_alignment(folder: Path, step: AlignmentStep) -> None:
+    """Write where the model of a folder aligns."""
+    add_file(folder, ALIGNMENT_FILE, json.dumps(asdict(step)).encode())
+
+
+def _read_alignment(folder: Path, config: TransformerConfig) -> AlignmentStep | None:
+    if ALIGNMENT_FILE not in read_manifest(folder):  # of an earlier version, or imported
+        return None
+    path = folder / ALIGNMENT_FILE
+    content = read_listed_file(folder, ALIGNMENT_FILE, MAX_BYTES)
+    step: AlignmentStep = parse_json(path, content, AlignmentStep)
+    if not 1 <= step.layer <= config.decoder_depth:
+        raise UserError(f"{path}: layer {step.layer}: the model has {config.decoder_depth}")
+    return step
 
 
 def _read_tokenizer(folder: Path, saved: SavedConfig) -> Tokenizer:

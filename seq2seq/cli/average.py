@@ -7,9 +7,17 @@ from typing import Any
 
 from seq2seq.errors import UsageError, UserError
 from seq2seq.files import add_file
-from seq2seq.model_folder import CARD_FILE, TrainedModel, average, check_model_path, save_model
+from seq2seq.model_folder import (
+    CARD_FILE,
+    TrainedModel,
+    average,
+    check_model_path,
+    save_alignment,
+    save_model,
+)
 from seq2seq.report.card import card_of_model
 from seq2seq.report.record import known_settings, read_data_record, record_average
+from seq2seq.report.run_report import choose_alignment
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import RunFolder, checkpoints
 from seq2seq.run.sessions import read_sessions
@@ -34,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card)
+    with suppress(UserError):  # without the run's validation set, it is chosen at the first use
+        save_alignment(output, choose_alignment(run_folder, mean))
     if output.absolute() == of_run.absolute():
         record_average(run_folder, arguments.last)
     print(output)

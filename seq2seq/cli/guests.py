@@ -17,11 +17,17 @@ from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files import add_file, write_file
 from seq2seq.machine.processes import Processes
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
-from seq2seq.model_folder import CARD_FILE, TrainedModel
+from seq2seq.model_folder import (
+    ALIGNMENT_FILE,
+    CARD_FILE,
+    TrainedModel,
+    load_model,
+    save_alignment,
+)
 from seq2seq.report.card import facts_of_run, model_card
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import data_record
-from seq2seq.report.run_report import make_report
+from seq2seq.report.run_report import choose_alignment, make_report
 from seq2seq.run.config import Config
 from seq2seq.run.records import FileRecorder, deferred_log_file
 from seq2seq.run.training import Guests, run_training, user_cache
@@ -107,6 +113,9 @@ class ReportingRecorder(FileRecorder):
             logger.info(f"report: {path}")
             for model, number in ((self.folder.best, 0), (self.folder.averaged, report.averaged)):
                 if model.exists():
+                    path = model / ALIGNMENT_FILE
+                    step = choose_alignment(self.folder.path, load_model(model))
+                    save_alignment(model, step)
                     path = model / CARD_FILE
                     card = model_card(facts_of_run(report, averaged=number))
                     add_file(model, CARD_FILE, card.encode())

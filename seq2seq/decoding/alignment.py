@@ -5,9 +5,9 @@ that contributes most to the output of a layer's cross-attention, by the norm of
 transformed value (Kobayashi et al. 2020). So no search takes longer, and any engine may have made
 the translation.
 
-Models that were trained for long align a piece best in an early layer, in the step that reads it;
-others in a late layer, in the step that writes it. `choose_step` finds out which, on texts that are
-given to the model as their own translations, where the right links are known.
+Most models align a piece best in a late layer, in the step that writes it; others in an early one,
+in the step that reads it. `choose_step` finds out which: the links of the best step name the pieces
+without which the model would not write what it writes.
 """
 
 import io
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product, starmap
+from itertools import islice, product
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,9 +28,12 @@ from torch import Tensor, nn
 from seq2seq.decoding.translation import Translation
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.search import nan_error, pad
-from seq2seq.tokenizer import END_ID, START_ID, Span, Tokenizer
+from seq2seq.model_folder import AlignmentStep, TrainedModel
+from seq2seq.search import SearchConfig, nan_error, pad
+from seq2seq.sizes import Positions, TransformerConfig
+from seq2seq.tokenizer import END_ID, START_ID, UNKNOWN_ID, Span, Tokenizer, control_ids
 from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer, causal_mask
+from seq2seq.translate import Engine, SearchInput
 
 _WORD = re.compile(r"[^ \t\r\n]+")
 
@@ -168,40 +171,102 @@ def end_with_stops(tokenizer: Tokenizer, source: list[int], target: list[int]) -
     return not any(map(str.isalnum, "".join(last)))
 
 
-class Step(NamedTuple):
-    """Where a model aligns a piece."""
-
-    layer: int  # counted from 1
-    reads: bool  # whether in the step that reads the piece, else in the one that writes it
+_PAIRS, _LONGEST, _WORDS = 16, 24, 6
+"""Pairs by which a step is chosen, pieces of their sides, and words of those that are made."""
 
 
-def choose_step(
-    model: Transformer, tokenizer: Tokenizer, controls: Sequence[int], longest: int
-) -> Step:
-    """Choose the step with the most right links in texts that are their own translations.
+class KnownText(NamedTuple):
+    """Sources and translations that a model knows."""
 
-    They consist of words of the vocabulary, and have at most `longest` pieces.
+    sources: Sequence[str]
+    targets: Sequence[str]
+    language: str | None = None  # of the targets, for a model of several
+
+
+def choose_step(trained: TrainedModel, known: KnownText | None = None) -> AlignmentStep:
+    """Choose where a model aligns by text that it knows, by default its own translations.
+
+    For the model as for its users, a piece of a translation belongs to the piece of the source
+    that it depends on. So each piece of the source is replaced by the unknown piece in turn. The
+    step is chosen whose links name the pieces at whose absence the linked ones lose the largest
+    shares of their probabilities.
     """
-    pieces = tokenizer.pieces(list(range(END_ID + 1, tokenizer.vocab_size)))
+    model, tokenizer = trained.model, trained.tokenizer
+    languages = trained.target_languages
+    language = languages[0] if known is None else known.language
+    controls = control_ids(tokenizer.controls, language, None, trained.target_language)
+    pairs = _known_pairs(tokenizer, controls, known) if known else []
+    pairs = pairs or _made_pairs(model, tokenizer, controls)
+    layers = range(model.config.decoder_depth, 0, -1)
+    lost = {AlignmentStep(*step): 0.0 for step in product(layers, (False, True))}
+    with torch.inference_mode():
+        for pair in pairs:
+            losses = _lost_shares(model, pair, len(controls)).tolist()
+            source, target_input = _inputs([pair], model.embedding.weight.device)
+            of_layers = contributions(model, source, target_input)
+            for layer, of_layer in enumerate(of_layers, start=1):
+                for reads in (False, True):
+                    ((links, _),) = _best_links(_of_step(of_layer, reads), [pair], len(controls))
+                    lost[AlignmentStep(layer, reads)] += sum(losses[i][j] for i, j in links)
+    return max(lost, key=lost.__getitem__)  # of equal ones the last layer, where it writes
+
+
+def _known_pairs(
+    tokenizer: Tokenizer, controls: Sequence[int], known: KnownText
+) -> list[PiecePair]:
+    """Return short pairs from all over a text."""
+    distance = max(1, len(known.sources) // (4 * _PAIRS))
+    sources = tokenizer.encode_source([*known.sources[::distance]])
+    targets = tokenizer.encode_target([*known.targets[::distance]])
+    pairs = []
+    for ids, target_ids in zip(sources, targets, strict=True):
+        if 1 < len(ids) <= _LONGEST and 1 < len(target_ids) <= _LONGEST:
+            stops = end_with_stops(tokenizer, ids, target_ids)
+            pairs.append(PiecePair([*controls, *ids, END_ID], target_ids, stops))
+    return pairs[:_PAIRS]
+
+
+def _made_pairs(
+    model: Transformer, tokenizer: Tokenizer, controls: Sequence[int]
+) -> list[PiecePair]:
+    """Let the model translate lines of words of its vocabulary."""
+    pieces = tokenizer.source_pieces(list(range(END_ID + 1, tokenizer.source_vocab_size)))
     words = [piece[1:] for piece in pieces if piece[0] == "▁" and piece[1:].isalpha()]
     chance = random.Random(1)
-    pairs, spans_of_lines = [], []
-    for _ in range(64):
-        line = " ".join(chance.choices(words or ["0"], k=8)) + "."
-        (ids,), (target_ids,) = tokenizer.encode([line]), tokenizer.encode_target([line])
-        pairs.append(PiecePair([*controls, *ids[:longest], END_ID], target_ids[:longest]))
-        spans_of_lines.append((tokenizer.source_spans(line), tokenizer.target_spans(line)))
+    lines = [" ".join(chance.choices(words or ["0"], k=_WORDS)) + "." for _ in range(_PAIRS)]
+    longest = _LONGEST
+    if model.config.positions is Positions.learned:  # control symbols, `</s>` and start symbol, too
+        longest = min(longest, model.config.max_learned_positions - 1 - len(controls))
+    sources = [ids[: max(1, longest)] for ids in tokenizer.encode_source(lines)]
+    inputs = [SearchInput([*controls, *ids, END_ID], max(1, longest)) for ids in sources]
+    found = Engine(model).search(inputs, SearchConfig(beam_size=1))
+    pairs = []
+    for ids, (best, *_) in zip(sources, found, strict=True):
+        if target_ids := best.token_ids:
+            stops = end_with_stops(tokenizer, ids, target_ids)
+            pairs.append(PiecePair([*controls, *ids, END_ID], target_ids, stops))
+    return pairs
 
-    def right_links(step: Step) -> int:
-        count = 0
-        of_lines = align_pieces([model], pairs, controls=len(controls), steps=[step])
-        for (spans, target_spans), (links, _) in zip(spans_of_lines, of_lines, strict=True):
-            for i, j in links:
-                count += _overlap(spans[i], target_spans[j])
-        return count
 
-    layers = range(1, model.config.decoder_depth + 1)
-    return max(starmap(Step, product(layers, (True, False))), key=right_links)
+def _lost_shares(model: Transformer, pair: PiecePair, controls: int) -> Tensor:
+    """Compute the shares (S, T) of their probabilities that target pieces lose.
+
+    Each row has those without a piece of the source.
+    """
+    places = torch.arange(controls, len(pair.source_ids) - 1)
+    source, target_input = _inputs([pair] * (1 + len(places)), model.embedding.weight.device)
+    source[1 + torch.arange(len(places)), places] = UNKNOWN_ID
+    logits = model(source, target_input)[:, :-1].float()  # (1 + S, T, V)
+    ids = torch.tensor(pair.target_ids, device=logits.device).view(1, -1, 1)
+    chosen = logits.log_softmax(dim=2).take_along_dim(ids, dim=2).squeeze(2)  # (1 + S, T)
+    return 1 - (chosen[1:] - chosen[:1]).clamp(max=0).exp()
+
+
+def _inputs(pairs: Sequence[PiecePair], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return padded sources (B, S) and targets with the start symbol (B, 1 + T)."""
+    source = pad([pair.source_ids for pair in pairs])
+    target_input = pad([[START_ID, *pair.target_ids] for pair in pairs])
+    return copy_to_device(source, device), copy_to_device(target_input, device)
 
 
 @torch.inference_mode()
@@ -210,7 +275,7 @@ def align_pieces(
     pairs: Sequence[PiecePair],
     *,
     controls: int,
-    steps: Sequence[Step],
+    steps: Sequence[AlignmentStep],
 ) -> list[tuple[list[Link], list[Link]]]:
     """Link each piece of each target to a piece of its source, in one pass over a batch.
 
@@ -220,16 +285,27 @@ def align_pieces(
     do. With several models, the mean of their shares decides.
     """
     device = next(models[0].parameters()).device
-    sources, targets, _ = zip(*pairs, strict=True)
-    source = copy_to_device(pad(sources), device)  # (B, S)
-    target_input = copy_to_device(pad([[START_ID, *ids] for ids in targets]), device)  # (B, T)
+    source, target_input = _inputs(pairs, device)
     shares = torch.zeros((), device=device)
     for model, step in zip(models, steps, strict=True):
-        of_steps = contributions(model, source, target_input, step.layer)  # (B, T, S)
-        shares = shares + (of_steps[:, 1:] if step.reads else of_steps[:, :-1])  # (B, T - 1, S)
+        of_layers = contributions(model, source, target_input)
+        shares = shares + _of_step(next(islice(of_layers, step.layer - 1, None)), step.reads)
     if shares.isnan().any():
         raise nan_error()
+    return _best_links(shares, pairs, controls)
+
+
+def _of_step(shares: Tensor, reads: bool) -> Tensor:
+    """Return the shares (B, T, S) of the pieces of the targets, given those of all positions."""
+    return shares[:, 1:] if reads else shares[:, :-1]
+
+
+def _best_links(
+    shares: Tensor, pairs: Sequence[PiecePair], controls: int
+) -> list[tuple[list[Link], list[Link]]]:
+    """Link pieces by the largest shares (B, T, S), and find the mutual links."""
     # No control symbol, no `</s>`, no padding, and no final stop is linked to another piece.
+    shares = shares.clone()
     for of_pair, (ids, target_ids, stops) in zip(shares, pairs, strict=True):
         of_pair[:, :controls] = -1.0
         of_pair[:, len(ids) - 1 - stops :] = -1.0
@@ -239,40 +315,50 @@ def align_pieces(
     best = (shares.argmax(dim=2) - controls).tolist()  # of each piece of the targets
     best_of_source = shares[:, :, controls:].argmax(dim=1).tolist()
     alignments = []
-    for row, column, ids in zip(best, best_of_source, targets, strict=True):
-        links = list(zip(row, range(len(ids)), strict=False))
+    for row, column, pair in zip(best, best_of_source, pairs, strict=True):
+        links = list(zip(row, range(len(pair.target_ids)), strict=False))
         alignments.append((links, [(i, j) for i, j in links if column[i] == j]))
     return alignments
 
 
-def contributions(model: Transformer, source: Tensor, target_input: Tensor, layer: int) -> Tensor:
-    """Compute the share (B, T, S) of each source position in what a target position attends to.
+def contributions(model: Transformer, source: Tensor, target_input: Tensor) -> Iterator[Tensor]:
+    """Yield each layer's shares (B, T, S) of source positions in what target positions attend to.
 
-    It is the norm of sum_h weight_h(t, s) W_h^O value_h(s) in a layer, which is counted from 1,
-    divided by the sum of these norms over s.
+    A share is the norm of sum_h weight_h(t, s) W_h^O value_h(s), divided by the sum of these norms
+    over s.
     """
     source_mask = model.source_mask(source)  # (B, 1, 1, S)
     memory = model.encode(source, source_mask)  # (B, S, D)
     x = model.embed(target_input, is_target=True)  # (B, T, D)
     target_mask = causal_mask(target_input.size(1), x.device)  # (T, T)
-    *below, last = model.decoder.layers[:layer]
-    for decoder_layer in below:
-        x = decoder_layer(x, memory, target_mask, source_mask)
-    assert isinstance(last, DecoderLayer)
-    if getattr(last, "pre_norm", False):  # what cross-attention reads (B, T, D)
-        y = last.self_attention_norm(x)
-        x = last.cross_attention_norm(x + last.self_attention(y, y, target_mask))
-    else:
-        x = last.self_attention_norm(x + last.self_attention(x, x, target_mask))
-    module, heads, groups = last.cross_attention, model.config.num_heads, model.config.kv_heads
-    query = module.split_heads(module.w_q(x))  # (B, H, T, K)
+    for layer in model.decoder.layers:
+        assert isinstance(layer, DecoderLayer)
+        if getattr(layer, "pre_norm", False):  # what cross-attention reads (B, T, D)
+            y = layer.self_attention_norm(x)
+            read = layer.cross_attention_norm(x + layer.self_attention(y, y, target_mask))
+        else:
+            read = layer.self_attention_norm(x + layer.self_attention(x, x, target_mask))
+        yield _shares(layer.cross_attention, model.config, read, memory, source_mask)
+        x = layer(x, memory, target_mask, source_mask)
+
+
+def _shares(
+    module: MultiHeadAttention,
+    config: TransformerConfig,
+    read: Tensor,
+    memory: Tensor,
+    source_mask: Tensor,
+) -> Tensor:
+    """Compute the shares (B, T, S) in a cross-attention of `read` (B, T, D) to the memory."""
+    heads, groups = config.num_heads, config.kv_heads
+    query = module.split_heads(module.w_q(read))  # (B, H, T, K)
     key, value = (
         w(memory).unflatten(2, (groups, -1)).transpose(1, 2).repeat_interleave(heads // groups, 1)
         for w in (module.w_k, module.w_v)
     )  # (B, H, S, K), (B, H, S, d_v)
     scores = (query @ key.transpose(2, 3)).float() / math.sqrt(query.size(3))  # (B, H, T, S)
     weights = scores.masked_fill(~source_mask, -math.inf).softmax(dim=3)
-    output = module.w_o.weight.view(x.size(2), heads, -1).permute(1, 2, 0)  # (H, d_v, D)
+    output = module.w_o.weight.view(read.size(2), heads, -1).permute(1, 2, 0)  # (H, d_v, D)
     transformed = (value @ output).float().transpose(1, 2)  # (B, S, H, D)
     # The squared norm of a weighted sum over heads needs their products with each other only.
     products = transformed @ transformed.transpose(2, 3)  # (B, S, H, H)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +32,7 @@ from seq2seq.machine.resources import (
     process_lock,
     worker_threads,
 )
-from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.model_folder import AlignmentStep, TrainedModel, load_model
 from seq2seq.run.folder import find_model
 from seq2seq.search import SearchConfig, nan_error
 from seq2seq.tokenizer import END_ID, control_ids
@@ -94,6 +94,9 @@ class Translator:
         for each in together:
             model = copy.deepcopy(each.model).to(self.device, compute.dtype)
             self.models.append(model.requires_grad_(False).eval())
+        # Shared with the translators that `_with` makes.
+        together = [replace(each, model=m) for each, m in zip(together, self.models, strict=True)]
+        self._trained = together
         if options.engine != "ctranslate2":
             kernels = kernels or TranslationKernels()
             self.engine = NativeEngine(
@@ -262,7 +265,7 @@ class Translator:
             parts += alignment.parts_of(line, segments)
         pairs = self._piece_pairs(parts)
         sizes = [max(len(pair.source_ids), 1 + len(pair.target_ids)) for pair in pairs]
-        controls, steps = len(self.controls), self._alignment_steps
+        controls, steps = len(self.controls), self._alignment_steps()
         align = partial(alignment.align_pieces, self.models, controls=controls, steps=steps)
         nothing: tuple[list[Link], list[Link]] = ([], [])
         links = self._map_batches(align, pairs, sizes, nothing)
@@ -306,14 +309,14 @@ class Translator:
         cased = known_case(target, self.tokenizer.encode_target, self.target_language)
         return cased or Cased(target, range(1, len(target) + 1))
 
-    @cached_property
-    def _alignment_steps(self) -> list[alignment.Step]:
-        """The layer and the step in which each model aligns."""
+    def _alignment_steps(self) -> list[AlignmentStep]:
+        """Return where each model aligns; where its folder doesn't say so, it is chosen once."""
         with self._exclusive():
-            return [
-                alignment.choose_step(model, self.tokenizer, self.controls, self._limits.source)
-                for model in self.models
-            ]
+            for number, trained in enumerate(self._trained):
+                if trained.alignment is None:
+                    step = alignment.choose_step(trained)
+                    self._trained[number] = replace(trained, alignment=step)
+        return [trained.alignment for trained in self._trained if trained.alignment]
 
     def attention(self, source: str, target: str | None = None) -> alignment.AttentionMaps:
         """Compute the attention weights for a source and a target, by default its translation.

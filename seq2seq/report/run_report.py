@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from seq2seq.data.corpus import Split
+from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.model_folder import AlignmentStep, TrainedModel, load_model
 from seq2seq.paper.details import Row, compare
 from seq2seq.report.overview import best_validation
 from seq2seq.report.record import (
@@ -147,6 +148,12 @@ def validation_sets(run: Path, config: Config) -> list[TextSet]:
         texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
         sets.append(TextSet(name.removeprefix("valid_sets."), *texts, split.target_language))
     return sets
+
+
+def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep:
+    """Choose where a model of a run aligns, by the run's first validation set."""
+    valid = validation_sets(run, read_config(run))[0]
+    return choose_step(trained, KnownText(valid.sources, valid.references, valid.language))
 
 
 def as_trained(trained: TrainedModel, config: Config) -> Config:

@@ -1,5 +1,6 @@
 """Alignments against the norms of Kobayashi et al. written out, and where their spans stand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seq2seq.decoding import alignment
-from seq2seq.decoding.alignment import Alignment, PiecePair, Step
+from seq2seq.decoding.alignment import Alignment, PiecePair
 from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.model_folder import new_transformer
+from seq2seq.errors import UserError
+from seq2seq.model_folder import (
+    AlignmentStep,
+    TrainedModel,
+    load_model,
+    new_transformer,
+    save_alignment,
+    save_model,
+)
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -59,15 +68,14 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     layer = model.config.decoder_depth
     expected = norms_written_out(model, tokenizer, layer)
     source, target = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
-    found = alignment.contributions(
-        model, torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]]), layer
-    )
+    ids = torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]])
+    *_, found = alignment.contributions(model, *ids)
     torch.testing.assert_close(
         found[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
     )
     batch = [PiecePair([*source, END_ID], target), PiecePair([*source * 2, END_ID], target[:2])]
 
-    def links(*steps: Step) -> list[tuple[int, int]]:
+    def links(*steps: AlignmentStep) -> list[tuple[int, int]]:
         # Whatever shares the batch.
         models = [model] * len(steps)
         found, mutual = alignment.align_pieces(models, batch, controls=0, steps=steps)[0]
@@ -77,7 +85,7 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
         return found
 
     # The step that reads a piece, or the one that writes it; without `</s>`.
-    reads, writes = Step(layer, True), Step(layer, False)
+    reads, writes = AlignmentStep(layer, True), AlignmentStep(layer, False)
     assert links(reads) == [(i, j) for j, i in enumerate(expected[1:, :-1].argmax(1).tolist())]
     assert links(writes) == [(i, j) for j, i in enumerate(expected[:-1, :-1].argmax(1).tolist())]
     # Two equal models agree with each of them.
@@ -91,21 +99,64 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     assert (last, len(target) - 1) in mutual
 
 
-@pytest.mark.parametrize("chosen", [1, 2, 3])
-def test_the_layer_is_chosen_in_which_a_text_is_linked_to_itself(
-    tokenizer: Tokenizer, chosen: int
-) -> None:
+def word_for_word(vocab_size: int, *, distracted: bool) -> Transformer:
+    """Build a model that writes the next id of each id of its source, in the same order.
+
+    Half of the dimensions have the place and the others the word, and so have the heads. Layer 1
+    of the decoder only looks: for the word that was read itself or, if `distracted`, for the one
+    whose translation was read. Layer 2 writes the translation of the word in the same place; if
+    `distracted`, it also adds more of the first place, on which no output depends.
+    """
     torch.manual_seed(1)
-    config = TransformerConfig(num_layers=3, d_model=32, d_ff=8, num_heads=2, dropout=0.0)
-    model = new_transformer(config, tokenizer.vocab_size).eval()
+    half = 64
+    config = TransformerConfig(num_layers=2, d_model=2 * half, d_ff=8, num_heads=2, dropout=0.0)
+    model: Any = new_transformer(config, vocab_size).eval()
+    # Words are where the encoding of any place is about zero. They are as long as each other and
+    # their sum is zero, so that no norm of a layer makes one louder.
+    words, following = torch.zeros(vocab_size, half), torch.zeros(half, half)
+    quarter = nn.functional.normalize(torch.randn(vocab_size, half // 4), dim=1)
+    words[:, ::2] = torch.cat([quarter, -quarter], dim=1)
+    turn = torch.linalg.qr(torch.randn(half // 4, half // 4)).Q
+    following[::2, ::2] = torch.block_diag(turn, turn)
+    for number in range(END_ID + 1, vocab_size):
+        words[number] = following @ words[number - 1]  # the translation of the one before
+    none, one = torch.zeros(half, half), torch.eye(half)
+    subtracted, first_place = none.clone(), none.clone()
+    subtracted[:, ::2] = -2 / half  # adds what norms have subtracted to a place
+    first_place[1::2] = subtracted[1::2] + subtracted[1::2].roll(1, dims=1).neg()
+
+    def set_blocks(matrix: nn.Linear, *of_four: Tensor) -> None:
+        rows = torch.cat(of_four[:2], dim=1), torch.cat(of_four[2:], dim=1)
+        matrix.weight.copy_(torch.cat(rows))
+
     with torch.no_grad():
+        model.embedding.weight.copy_(torch.cat([torch.zeros(vocab_size, half), words], dim=1))
         for name, parameter in model.named_parameters():
             if name.endswith(("w_o.weight", "outer.weight")):
-                parameter.mul_(1e-3)  # each layer returns about what it reads
-        module: Any = model.decoder.layers[chosen - 1].cross_attention
-        module.w_q.weight.copy_(2 * torch.eye(32))
-        module.w_k.weight.copy_(2 * torch.eye(32))
-    assert alignment.choose_step(model, tokenizer, [], 100) == Step(chosen, reads=True)
+                parameter.mul_(1e-4)  # a layer returns what it reads
+        looks, writes = (layer.cross_attention for layer in model.decoder.layers)
+        set_blocks(looks.w_q, none, 4 * one, none, none)
+        set_blocks(looks.w_k, none, 4 * (following if distracted else one), none, none)
+        set_blocks(looks.w_v, none, one, none, none)
+        set_blocks(writes.w_q, 30 * one, 30 * subtracted, none, 30 * first_place)
+        set_blocks(writes.w_k, 8 * one, 8 * subtracted, 8 * one, 8 * subtracted)
+        set_blocks(writes.w_v, none, one, one, none)
+        set_blocks(writes.w_o, none, (64 if distracted else 0) * one, 8 * following, none)
+    return model
+
+
+@pytest.mark.parametrize("distracted", [False, True])
+def test_the_step_is_chosen_that_names_the_pieces_which_a_translation_depends_on(
+    tokenizer: Tokenizer, distracted: bool
+) -> None:
+    model = word_for_word(tokenizer.vocab_size, distracted=distracted)
+    trained = TrainedModel(model, tokenizer, "en", "de")
+    expected = AlignmentStep(1, reads=True) if distracted else AlignmentStep(2, reads=False)
+    assert alignment.choose_step(trained) == expected
+    ids = torch.arange(10, 30, 2).tolist()
+    pairs = [PiecePair([*ids, END_ID], [number + 1 for number in ids])]
+    ((links, _),) = alignment.align_pieces([model], pairs, controls=0, steps=[expected])
+    assert links == [(i, i) for i in range(len(ids))]
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +238,25 @@ def test_the_other_engine_and_long_texts_are_aligned(
     assert other.alignments(*texts) == translator.alignments(*texts)
     (found,) = other.alignments([SOURCE * 9], [TARGET])
     assert max(i for i, _ in found.pieces) < 8
+
+
+def test_the_choice_of_a_model_is_kept_in_its_folder(
+    tmp_path: Path, make_trained: MakeTrained
+) -> None:
+    trained, folder = make_trained(num_layers=2), tmp_path / "model"
+    save_model(folder, trained)
+    assert load_model(folder).alignment is None
+    for step in (AlignmentStep(1, reads=True), AlignmentStep(2, reads=False)):
+        save_alignment(folder, step)
+        loaded = load_model(folder)
+        assert loaded.alignment == step
+        # The translator aligns there.
+        ids = trained.tokenizer.encode([SOURCE])[0], trained.tokenizer.encode_target([TARGET])[0]
+        pair = PiecePair([*ids[0], END_ID], ids[1], stops=True)
+        ((links, _),) = alignment.align_pieces([trained.model], [pair], controls=0, steps=[step])
+        assert new_translator(loaded).alignments([SOURCE], [TARGET])[0].pieces == links
+    save_alignment(folder, AlignmentStep(3, reads=False))
+    with pytest.raises(UserError, match=r"alignment\.json: layer 3: the model has 2"):
+        load_model(folder)
+    save_model(folder, trained)  # replaces it whole
+    assert load_model(folder).alignment is None

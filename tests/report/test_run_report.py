@@ -15,8 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
+from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
 from seq2seq.data.corpus import CorpusConfig, Split
+from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
@@ -205,3 +207,15 @@ def test_a_report_that_cannot_be_written_ends_no_training_badly(
     start_training(replace(read_config(copy), resume=True), copy, "", Processes())
     assert "report.html: not written: " in "\n".join(warned)
     assert (copy / "finished.json").exists()
+
+
+def test_models_of_a_run_align_where_its_validation_text_says(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(copy / "averaged", ignore_errors=True)
+    assert main(["average", "--model", str(copy), "--last", "2"]) == 0
+    texts = [
+        (run.parent / f"valid.{side}").read_text().splitlines() for side in ("source", "target")
+    ]
+    for folder in (copy / "best", copy / "averaged"):
+        trained = load_model(folder)
+        assert trained.alignment == choose_step(trained, KnownText(*texts))
