@@ -225,6 +225,11 @@ class SentencePair(NamedTuple):
     target: str
 
 
+def has_text(pair: SentencePair) -> bool:
+    """Return whether a pair has text on both sides."""
+    return all(map(str.strip, pair))
+
+
 def read_two_files(source: str, target: str) -> Iterator[SentencePair]:
     """Stream the pairs of two files, line by line."""
     with closing(read_text_lines(source)) as sources, closing(read_text_lines(target)) as targets:

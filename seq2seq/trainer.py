@@ -105,21 +105,24 @@ class Trainer:
     world: World = field(default_factory=World)
     forms: Forms = field(default_factory=Forms)
     signals: Signals = field(default_factory=Signals)
+    micro_batches: int = 0
+    """Micro-batches of a step; 0 stands for as many as the configuration gives the processes."""
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
+        self.micro_batches = self.micro_batches or self.config.micro_batches(self.world.size)
         self.updater = Updater(
             self.model,
             self.batching,
             self.config,
             compute=self.compute,
             seed=self.seed,
+            micro_batches=self.micro_batches,
             world=self.world,
             forms=self.forms,
             clock=self.clock,
         )
         self.optimizer = self.updater.optimizer
-        self.micro_batches = self.config.micro_batches(self.world.size)
         self.progress = Progress()
         self.started = 0.0
         self.signal: int | None = None

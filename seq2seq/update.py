@@ -105,11 +105,11 @@ class TrainingConfig:
         corpus: EncodedCorpus,
         *,
         seed: int,
-        devices: int = 1,
+        micro_batches: int | None = None,
         mixture: Mixture | None = None,
     ) -> Batching:
-        """Divide a corpus into micro-batches."""
-        micro_batches = self.micro_batches(devices)
+        """Divide a corpus into micro-batches, by default as many a step as one device needs."""
+        micro_batches = micro_batches or self.micro_batches()
         return Batching(
             corpus,
             source_tokens=math.ceil(self.source_tokens / micro_batches),
@@ -342,6 +342,8 @@ class Updater:
     config: TrainingConfig
     compute: Compute
     seed: int
+    micro_batches: int
+    """Micro-batches of a step, on all devices together."""
     world: World
     forms: Forms
     clock: Callable[[], float]
@@ -355,7 +357,7 @@ class Updater:
         self.losses_and_norm = torch.zeros(3, dtype=torch.float64, device=device)
         self.diverged = torch.zeros((), device=device)
         self.optimizer = make_adam(self.model)
-        count = self.config.micro_batches(world.size) // world.size if forms.joins else 1
+        count = math.ceil(self.micro_batches / world.size) if forms.joins else 1
         source, target = self.batching.most_tokens
         self.most_tokens = count * source, count * target
         """The most source and target tokens that are computed at once."""

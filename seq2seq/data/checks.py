@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from seq2seq.batches import EncodedCorpus
 from seq2seq.data.corpus import FilterConfig, Split
 from seq2seq.errors import UserError
-from seq2seq.text import SentencePair
+from seq2seq.text import SentencePair, has_text
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
 
 SideLengths: TypeAlias = NDArray[np.int64]
@@ -217,8 +217,7 @@ def different(digests: bytes | bytearray) -> NDArray[np.uint64]:
 
 def check_overlap(name: str, pairs: Iterable[SentencePair], train: NDArray[np.uint64]) -> list[str]:
     """Warn of held-out pairs whose digests are in `train`, those of the training pairs, sorted."""
-    texts = (pair for pair in pairs if all(map(str.strip, pair)))
-    held_out = different(b"".join(map(_digest, texts)))
+    held_out = different(b"".join(map(_digest, filter(has_text, pairs))))
     shared = np.sum(train[np.searchsorted(train, held_out) % len(train)] == held_out)
     if not shared:
         return []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from seq2seq.errors import UserError
-from seq2seq.text import COMPRESSIONS, SentencePair, open_binary, read_text_lines
+from seq2seq.text import COMPRESSIONS, SentencePair, has_text, open_binary, read_text_lines
 
 Languages: TypeAlias = tuple[str, str]
 """Codes of the source language and of the target language."""
@@ -315,7 +315,7 @@ def hold_out(train: Iterable[SentencePair], number: int) -> HeldOut:
     """Choose pairs of different sources: of those with the lowest digests, the first ones."""
     held_out: HeldOut = {}
     for numbered in enumerate(train, start=1):
-        if all(map(str.strip, numbered[1])):
+        if has_text(numbered[1]):
             held_out.setdefault(source_digest(numbered[1]), numbered)
         if len(held_out) > 2 * number + 1:
             held_out = dict(sorted(held_out.items())[: number + 1])

@@ -31,7 +31,7 @@ from seq2seq.data.encoding import Encoder, Log, encode
 from seq2seq.data.noise import add_noise
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, remove_folder, temporary_folder
-from seq2seq.text import SentencePair
+from seq2seq.text import SentencePair, has_text
 from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer, language_piece
 
 FORMAT_VERSION = 4
@@ -46,7 +46,7 @@ class ValidSet:
 
     split: Split
     pairs: list[SentencePair]
-    """Every pair, its text unchanged, to translate and score."""
+    """Every pair that has text on both sides, unchanged, to translate and score."""
     corpus: EncodedCorpus
     """The pairs for the loss, without blank and over-long ones."""
 
@@ -95,7 +95,8 @@ def prepare(
         encoded, counts[split.name] = _encode_valid_set(
             split, pairs, data.tokenizer, config.filter, log
         )
-        sets[split.name.removeprefix("valid_sets.")] = ValidSet(split, pairs, encoded)
+        scored = list(filter(has_text, pairs))
+        sets[split.name.removeprefix("valid_sets.")] = ValidSet(split, scored, encoded)
         warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
         warnings += check_references(split, pairs, data.tokenizer, remedy)
     for split in test:
@@ -279,12 +280,12 @@ class _CachedCorpus:
         config = self.config
         capitals = replace(config.noise, typos=0.0)  # no piece is learned from an error
         languages = config.source_language, split.target_language or config.target_language
-        has_text = False
+        is_empty = True
         for row, pair in enumerate(split.pairs()):
-            if pair.source.strip() and pair.target.strip():
-                has_text = True
+            if has_text(pair):
+                is_empty = False
                 yield from add_noise(pair, capitals, languages, ["vocabulary", row])
-        if not has_text:
+        if is_empty:
             raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
 
 

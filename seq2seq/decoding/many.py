@@ -90,7 +90,7 @@ def options_of_rank(world: Processes, options: TranslationOptions) -> Translatio
     """Give each process its own GPU, and every process the precision that the main one chooses."""
     if world.size == 1:
         return options
-    device = world.own_device(choose_device(options.device))
+    device = world.own_device(choose_device(options.device, processes=world.size))
     if options.precision == "auto" and options.engine != "ctranslate2":
         in_bf16 = world.on_main(lambda: choose_precision("auto", device) is torch.bfloat16)
         options = replace(options, precision="bf16" if in_bf16 else "fp32")

@@ -5,6 +5,7 @@ one thread each, rather than one batch with all threads.
 """
 
 import ctypes
+import logging
 import os
 import platform
 import threading
@@ -20,6 +21,10 @@ import torch
 
 from seq2seq.errors import UsageError, UserError, out_of_memory
 
+logger = logging.getLogger("seq2seq")
+
+_NO_KERNELS = "no kernel image is available"  # CUDA's words for a GPU that is too old
+
 # Below this gain of bfloat16 matmuls over float32, the casts take more time than they save.
 _WORTHWHILE_GAIN = 1.3
 
@@ -29,8 +34,12 @@ _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # The device and its precision.
 
 
-def choose_device(name: str) -> torch.device:
-    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one."""
+def choose_device(name: str, *, processes: int = 1) -> torch.device:
+    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one.
+
+    If this PyTorch has no kernels for the GPU, `auto` warns and takes the CPU; one of several
+    processes fails instead.
+    """
     if name == "auto" and not torch.cuda.is_available():
         return torch.device("cpu")
     try:
@@ -42,6 +51,9 @@ def choose_device(name: str) -> torch.device:
             choices = "auto, cpu or cuda" if has_gpu else "auto or cpu, as PyTorch finds no GPU"
             raise UserError(f"device {name!r} can't be used here: choose {choices}") from None
         reason = out_of_memory(error) or UserError(error)
+        if _NO_KERNELS in str(error) and processes == 1:
+            logger.warning(f"running on the CPU, because the GPU can't be used: {reason}")
+            return torch.device("cpu")
         raise UserError(f"the GPU can't be used: {reason}; or choose device cpu") from error
     if device.type == "cuda":
         # cuDNN builds a plan for each new shape of attention, 0.1 s each: batches have new ones.

@@ -28,6 +28,7 @@ from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder, find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import Session, read_sessions
+from seq2seq.text import has_text
 from seq2seq.tokenizer import control_ids
 from seq2seq.trainer import Metrics
 
@@ -144,7 +145,7 @@ def validation_sets(run: Path, config: Config) -> list[TextSet]:
     for name in config.data.validation_names():
         split = Split(config.data, name)
         with folder_of_text(run):
-            pairs = list(split.pairs())
+            pairs = list(filter(has_text, split.pairs()))
         texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
         sets.append(TextSet(name.removeprefix("valid_sets."), *texts, split.target_language))
     return sets

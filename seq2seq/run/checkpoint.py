@@ -23,7 +23,7 @@ from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder, checkpoints
-from seq2seq.settings import Kind, Setting, settings_of
+from seq2seq.settings import Kind, Setting, flat, settings_of
 from seq2seq.tokenizer import PAIR_FILES
 from seq2seq.trainer import Progress, Trainer
 from seq2seq.transformer import Transformer
@@ -273,12 +273,12 @@ def _in_the_way(folder: Path) -> Path | None:
 
 FORMAT = 2
 
-# How to keep those settings of a checkpoint that are not keys of the configuration.
-_HINTS = {
-    "data": "; the text, its filters or its encoding have changed: compare the keys of data in"
-    " config.yaml. A new run goes on from this model, with more text, by init_from",
-    "micro_batches": "; it follows from training.micro_batch_tokens and the number of processes",
-}
+_GO_ON = "; a new run goes on from this model, with other text, by init_from"
+_DATA_HINT = (
+    "; no key of data has changed since config.yaml was written, so the text itself has, or"
+    f" data.valid{_GO_ON}"
+)
+_MAX_CHANGES = 3  # that an error names
 
 
 @dataclass(frozen=True)
@@ -296,11 +296,16 @@ class RunState:
         return {"format": FORMAT, **asdict(self)}
 
     def restored(
-        self, path: Path, saved: dict[str, Any], defaults: Mapping[str, Setting]
+        self,
+        path: Path,
+        saved: dict[str, Any],
+        defaults: Mapping[str, Setting],
+        data_changes: str = "",
     ) -> "RunState":
         """Return a saved state, if this one may resume from it.
 
         Settings that it doesn't name, because an earlier version wrote it, had their defaults.
+        `data_changes` names the keys that other data may follow from.
         """
         content = dict(saved)
         if (number := content.pop("format", None)) != FORMAT:
@@ -313,10 +318,13 @@ class RunState:
         for name in {**self.fixed, **before.fixed}:
             then, now = before.fixed.get(name), self.fixed.get(name)
             if then != now:
+                change = f"{name[:100]}={repr(then)[:100]}, now {now!r}"
+                hint = _DATA_HINT if name == "data" else ""
+                if name == "data" and data_changes:
+                    change, hint = data_changes, _GO_ON
                 raise UserError(
-                    f"{path}: was trained with {name[:100]}={repr(then)[:100]}, now {now!r}:"
-                    " resume with what it was trained with, or start a new run_dir"
-                    f"{_HINTS.get(name, '')}"
+                    f"{path}: was trained with {change}: resume with what it was trained with, or"
+                    f" start a new run_dir{hint}"
                 )
         return before
 
@@ -347,7 +355,7 @@ def settings_of_run(
     text, rate = data.folder.name, config.data.tokenizer.sampling
     fixed = named_settings(config, Kind.fixed) | {
         "data": f"{text} sampled at {rate}" if rate else text,
-        "micro_batches": config.training.micro_batches(processes),
+        "micro_batches": trainer.micro_batches,
     }
     if data.mixture is not None:
         weights = data.mixture.weights.items()
@@ -360,6 +368,37 @@ def settings_of_run(
                 digests.append(f"{name} {valid.split.fingerprint[:16]}")
         fixed["valid_sets"] = ", ".join(digests)
     return fixed, changeable
+
+
+def data_changes(run: Path, config: Config) -> str:
+    """Name the keys of the data that differ from those of a run's `config.yaml`, with values."""
+    try:
+        before = flat(asdict(read_config(run).data))
+    except UserError:
+        return ""
+    now = flat(asdict(config.data))
+    changes = [
+        f"data.{key}={before.get(key)!r}, now {now.get(key)!r}"
+        for key in sorted({**before, **now}, key=_is_place)  # the text counts, not its place
+        if before.get(key) != now.get(key) and not key.startswith(("name", "valid_sets.", "test."))
+    ]
+    more = [f"{len(changes) - _MAX_CHANGES} more changes"] if len(changes) > _MAX_CHANGES else []
+    return "; ".join([*changes[:_MAX_CHANGES], *more])
+
+
+def _is_place(key: str) -> bool:
+    return key.rpartition(".")[2] in ("source", "target", "pairs", "split")
+
+
+def saved_micro_batches(run: Path) -> int:
+    """Return the number of micro-batches of a run's steps; 0 if no checkpoint can be read."""
+    for folder in reversed(checkpoints(run)):
+        with suppress(UserError):
+            fixed = read_progress(folder).get("fixed")
+            number = fixed.get("micro_batches") if isinstance(fixed, dict) else None
+            if type(number) is int and number > 0:
+                return number
+    return 0
 
 
 def named_settings(config: Config, kind: Kind) -> dict[str, Setting]:

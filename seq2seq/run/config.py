@@ -18,7 +18,7 @@ from seq2seq.run.folder import RunFolder
 from seq2seq.search import SearchConfig
 from seq2seq.settings import fixed, free, place
 from seq2seq.sizes import NormPosition, TransformerConfig
-from seq2seq.update import TrainingConfig, learning_rate
+from seq2seq.update import TrainingConfig, dropout_share, learning_rate
 
 
 @dataclass(kw_only=True)
@@ -152,11 +152,8 @@ _MAX_DAYS = 7  # of a training on a CPU
 _SMALL_STEP = 1024  # tokens, of schedule=small_data
 
 
-def check_budget(
-    training: TrainingConfig, statistics: BatchStatistics, *, devices: int = 1
-) -> None:
+def check_budget(training: TrainingConfig, statistics: BatchStatistics, micro_batches: int) -> None:
     """Refuse a corpus whose batches hold too few of the tokens of a step."""
-    micro_batches = training.micro_batches(devices)
     source = micro_batches * statistics.source_tokens
     target = micro_batches * statistics.target_tokens
     # Counted by the longer side, padding and the shorter side take their share.
@@ -173,17 +170,28 @@ def check_budget(
 
 
 def excessive_epochs(
-    training: TrainingConfig, statistics: BatchStatistics, *, devices: int = 1
+    training: TrainingConfig, statistics: BatchStatistics, micro_batches: int
 ) -> str:
     """Explain why the schedule is too long for the corpus, or return the empty string."""
     if training.max_steps is None or training.max_minutes or training.patience:
         return ""
-    epochs = training.max_steps * training.micro_batches(devices) / statistics.batches
+    epochs = training.max_steps * micro_batches / statistics.batches
     if epochs < _MAX_EPOCHS:
         return ""
     return (
         f"{training.max_steps:,} steps are {epochs:,.0f} epochs of this corpus:"
         " training.patience ends them in time, as in schedule=small_data"
+    )
+
+
+def unfinished_dropout(training: TrainingConfig, steps: int | None) -> str:
+    """Explain that a run of `steps` updates ends before dropout reaches its rate, or return ""."""
+    rise = training.dropout_warmup_steps
+    if rise is None or steps is None or steps >= rise:
+        return ""
+    return (
+        f"dropout reaches {dropout_share(steps, rise):.2g} of its rate in the {steps:,} updates of"
+        f" this run: it rises over training.dropout_warmup_steps={rise}"
     )
 
 

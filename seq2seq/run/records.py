@@ -25,11 +25,15 @@ T = TypeVar("T")
 logger = logging.getLogger("seq2seq")
 
 
+_HUGE = 1e6  # a perplexity that is written with an exponent
+
+
 def describe_validation(metrics: Metrics) -> str:
     """Describe the metrics of a validation."""
+    perplexity = metrics["valid/perplexity"]
     described = (
         f"validation loss {metrics['valid/loss']:.3f}, perplexity"
-        f" {metrics['valid/perplexity']:.2f}, BLEU {metrics['valid/bleu']:.2f}"
+        f" {perplexity:{'.2f' if perplexity < _HUGE else '.1e'}}, BLEU {metrics['valid/bleu']:.2f}"
     )
     if "valid/chrf" in metrics:
         described += f", chrF {metrics['valid/chrf']:.2f}"

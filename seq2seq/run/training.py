@@ -4,11 +4,11 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +18,7 @@ from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, oom_as_user_error
-from seq2seq.errors import OutOfMemoryError, UserError
+from seq2seq.errors import OutOfMemoryError, UsageError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
 from seq2seq.machine import resources
 from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
@@ -32,13 +32,14 @@ from seq2seq.run.config import (
     excessive_epochs,
     read_config,
     risky_start,
+    unfinished_dropout,
 )
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import RunRecorder, describe_validation
 from seq2seq.run.sessions import add_session, changed_program, read_sessions, this_session
-from seq2seq.run.validation import MakeTranslator, SetShare, summarize, validate_share
+from seq2seq.run.validation import Guessing, MakeTranslator, SetShare, summarize, validate_share
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
-from seq2seq.settings import Kind, settings_of
+from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import Positions
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
@@ -77,9 +78,12 @@ def run_training(
     Returns the best validation's figure.
     """
     # The folder is the main process's, and a cache may be a machine's own.
-    shared = replace(config, run_dir=None, cache=None)
-    if shared != world.on_main(lambda: shared):
-        raise UserError("not all processes have the same settings: start them by one command")
+    shared = flat(asdict(replace(config, run_dir=None, cache=None)))
+    if other := differences(shared, world.on_main(lambda: shared)):
+        raise UserError(
+            f"not all processes have the same settings: {other} in the first one: start them by"
+            " one command"
+        )
     # The sweeper of a --multirun may try the same values twice at once.
     wait = resume_hint is not None
     with (
@@ -87,14 +91,14 @@ def run_training(
         checkpoint.lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
     ):
         # Prepare: a failure leaves no folder behind.
-        run = TrainingRun(config, folder, world, guests)
+        run = TrainingRun(config, folder, world, guests, resume=resume)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             if world.is_main:
                 run.finish_again()
-            return run.best_figure()
+            return run.result()
         seconds = fit_memory(run.trainer)
         if before is not None:
             run.warn_of_changes(before)
@@ -118,36 +122,65 @@ def run_training(
         logger.info(f"finished: {run.trainer.progress.ended}")
         if world.is_main:
             run.finish()
-    return run.best_figure()
+    return run.result()
+
+
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Name the settings that are not the same, with their values."""
+    keys = [key for key in {**theirs, **ours} if ours.get(key) != theirs.get(key)]
+    return ", ".join(f"{key}={ours.get(key)!r} here, {theirs.get(key)!r}" for key in keys[:3])
 
 
 class TrainingRun:
     """A run with its data, its model and its folder, in one of the processes."""
 
     def __init__(
-        self, config: Config, folder: Path, world: Processes, guests: Guests = ALONE
+        self,
+        config: Config,
+        folder: Path,
+        world: Processes,
+        guests: Guests = ALONE,
+        *,
+        resume: bool = False,
     ) -> None:
         bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
         self.config = config
         self.folder = folder
         self.files = RunFolder(folder)
         self.world = world
-        device = world.own_device(resources.choose_device(config.device))
+        device = world.own_device(resources.choose_device(config.device, processes=world.size))
         dtype = world.on_main(lambda: resources.choose_precision(config.precision, device))
         self.compute = Compute(device, dtype)
         self.initial = None if config.init_from is None else load_initial_model(config, folder)
         self.data = prepare_data(config, world, self.initial)
         forms = guests.make_forms(device)
-        self.trainer = make_trainer(config, self.data, self.initial, self.compute, world, forms)
+        # A step keeps its micro-batches, however many processes share them.
+        saved = world.on_main(lambda: checkpoint.saved_micro_batches(folder)) if resume else 0
+        count = saved or config.training.micro_batches(world.size)
+        self.trainer = make_trainer(
+            config, self.data, self.initial, self.compute, world, forms, count
+        )
+        self.guessing = Guessing.of(self.data.train, self.data.tokenizer.vocab_size)
+        self.warned_of_loss = False
         self.make_translator = guests.make_translator
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         self.recorder = guests.recorder if world.is_main else RunRecorder()
+        self.cut_off = False
+        """Whether time was over during the last validation."""
 
-    def best_figure(self) -> float:
-        """Return the best validation's measure of `training.select_by`."""
-        progress, by_loss = self.trainer.progress, self.config.training.select_by == "loss"
-        return progress.best_loss if by_loss else progress.best_score
+    def result(self) -> float:
+        """Return the best validation's measure of `training.select_by`.
+
+        Raises:
+            UserError: The best model is worse than guessing, though the rate has fully risen.
+
+        """
+        progress, training = self.trainer.progress, self.config.training
+        failure = self.guessing.failure(progress.best_loss)
+        if failure and failure.is_divergence and progress.step >= training.warmup_steps:
+            raise UserError(f"{self.folder}: {failure.message}, and start with a new run_dir")
+        return progress.best_loss if training.select_by == "loss" else progress.best_score
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""
@@ -162,7 +195,8 @@ class TrainingRun:
             raise UserError(f"{folder}: no good checkpoint to resume from")
         self.newest, saved = newest, checkpoint.read_progress(newest)
         path, defaults = checkpoint.progress_file(newest), checkpoint.default_settings()
-        before = self.state().restored(path, saved, defaults)
+        changes = checkpoint.data_changes(folder, self.config)
+        before = self.state().restored(path, saved, defaults, changes)
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         checkpoint.restore_checkpoint(newest, trainer.model, trainer.optimizer)
         if running_mean is not None:
@@ -228,7 +262,12 @@ class TrainingRun:
 
     def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
         """Compute loss, perplexity and BLEU on the validation sets from all shares."""
-        return summarize(shares, self.config, self.data)
+        metrics, self.cut_off = summarize(shares, self.config, self.data)
+        failure = self.guessing.failure(metrics[f"{self.config.training.selecting_set}/loss"])
+        if failure and failure.is_divergence and not self.warned_of_loss:
+            self.warned_of_loss = True
+            logger.warning(failure.message)
+        return metrics
 
     def save(self) -> None:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
@@ -260,7 +299,11 @@ class TrainingRun:
         """Average the last checkpoints (6.1), write the report, and log the next command."""
         progress, averaged = self.trainer.progress, self.files.averaged
         training = self.config.training
-        folders = list(filter(_is_whole, checkpoints(self.folder)))[-training.average_checkpoints :]
+        known_at_the_start = unfinished_dropout(training, training.max_steps)
+        if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
+            logger.warning(short)
+        whole = [] if self.cut_off else list(filter(_is_whole, checkpoints(self.folder)))
+        folders = whole[-training.average_checkpoints :]
         finished = {"step": progress.step, "ended": progress.ended}
         finished["machine"] = resources.machine_name(self.compute.device)
         if len(folders) > 1:
@@ -278,7 +321,13 @@ class TrainingRun:
             else:
                 logger.info(f"{said}, not better than the best checkpoint: not kept")
         write_file(self.files.finished, json.dumps(finished).encode())
-        self.recorder.report(str(self.compute.device))
+        if self.cut_off:
+            logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
+        else:
+            self.recorder.report(str(self.compute.device))
+        if failure := self.guessing.failure(progress.best_loss):
+            logger.warning(failure.message)
+            return
         languages = self._trained(self.trainer.model).target_languages
         logger.info(f"next: {model_folder.translate_command(str(self.folder), languages)}")
 
@@ -333,8 +382,14 @@ def make_trainer(
     compute: Compute,
     world: Processes,
     forms: Forms,
+    micro_batches: int,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
+    if micro_batches < world.size:
+        raise UsageError(
+            f"a step of this run has {micro_batches} micro-batch{'es' * (micro_batches > 1)}, which"
+            f" {world.size:,} processes can't share: start at most {micro_batches}"
+        )
     resources.make_deterministic(config.deterministic)
     torch.manual_seed(config.seed)
     tokenizer = data.tokenizer
@@ -356,7 +411,7 @@ def make_trainer(
             share=world.share_file,
         )
     batching = config.training.batching(
-        train, seed=config.seed, devices=world.size, mixture=data.mixture
+        train, seed=config.seed, micro_batches=micro_batches, mixture=data.mixture
     )
     trainer = Trainer(
         model,
@@ -367,6 +422,7 @@ def make_trainer(
         world=world,
         forms=forms,
         signals=StopSignals(second_ends=world.size == 1),
+        micro_batches=micro_batches,
     )
     if initial is not None:
         start_moments(trainer.optimizer)
@@ -446,8 +502,10 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
         f" device {trainer.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
-    if risk := risky_start(config.model, training):
-        logger.warning(risk)
+    short = unfinished_dropout(training, training.max_steps)
+    for risk in (risky_start(config.model, training), short):
+        if risk:
+            logger.warning(risk)
     for valid in data.valid_sets.values():
         name = suited_tokenizer([pair.target for pair in valid.pairs])
         if config.bleu_tokenizer is None and name:
@@ -457,10 +515,15 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
             )
     batches = trainer.batching.epoch(trainer.progress.epoch)
     statistics = trainer.world.on_main(lambda: trainer.batching.statistics(batches))
-    check_budget(training, statistics, devices=processes)
-    if excess := excessive_epochs(training, statistics, devices=processes):
-        logger.warning(excess)
     count = trainer.micro_batches
+    check_budget(training, statistics, count)
+    if excess := excessive_epochs(training, statistics, count):
+        logger.warning(excess)
+    if count % processes:
+        logger.warning(
+            f"{processes} processes share the {count} micro-batches of a step unevenly, and wait"
+            f" for one another: a number that divides {count} is faster"
+        )
     logger.info(
         f"a step: {count} micro-batch{'es' if count > 1 else ''}, on average"
         f" {count * statistics.source_tokens:,.0f} source and"

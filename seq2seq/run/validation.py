@@ -1,9 +1,13 @@
 """The validation of a run: every set, translated as the configuration says."""
 
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from sacrebleu import CHRF
 from torch.nn import functional as F
@@ -19,7 +23,16 @@ from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import Transformer
 
+logger = logging.getLogger("seq2seq")
+
 _LOSS_BATCH_TOKENS = 2048
+_COUNTED_PAIRS = 100_000  # of the training text
+# Of training.max_minutes: the outputs of a model that doesn't end them take long.
+_MAX_SHARE = 0.1
+
+
+class _TimeOverError(Exception):
+    """A validation has taken its share of `training.max_minutes`."""
 
 
 @torch.inference_mode()
@@ -42,6 +55,51 @@ def cross_entropy(model: Transformer, corpus: EncodedCorpus, compute: Compute) -
     return total / count
 
 
+@dataclass(frozen=True)
+class Guessing:
+    """The losses of two guesses, which a model that has learned something is below."""
+
+    uniform: float
+    """Every token is equally probable."""
+    by_frequency: float
+    """Every token is as probable as it is frequent in the targets of training."""
+
+    @classmethod
+    def of(cls, train: EncodedCorpus, vocab_size: int) -> "Guessing":
+        """Compute the losses from the first training pairs."""
+        ids, _ = train.tokens_of(2 * np.arange(min(len(train), _COUNTED_PAIRS)) + 1)  # (N,)
+        counts = np.bincount(ids)
+        shares = counts[counts > 0] / len(ids)
+        return cls(math.log(vocab_size), float(-(shares * np.log(shares)).sum()))
+
+    def failure(self, loss: float) -> "Failure | None":
+        """Describe a loss that is no better than a guess; None if it is better."""
+        if not loss <= self.uniform:
+            return Failure(
+                is_divergence=True,
+                message=f"validation loss {loss:,.3f} is worse than guessing, {self.uniform:.3f}:"
+                " the training has diverged, or has hardly begun: lower"
+                " training.learning_rate_scale or raise training.warmup_steps",
+            )
+        if loss >= self.by_frequency:
+            return Failure(
+                is_divergence=False,
+                message=f"validation loss {loss:.3f} is no better than guessing by the frequency of"
+                f" the pieces, {self.by_frequency:.3f}: the model can't translate: train longer,"
+                " or, if the loss no longer falls, lower training.learning_rate_scale",
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A loss that is no better than a guess."""
+
+    is_divergence: bool
+    """Whether it is worse than that of tokens that are equally probable."""
+    message: str
+
+
 class LineTranslator(Protocol):
     """What translates the lines of a validation."""
 
@@ -57,8 +115,8 @@ MakeTranslator: TypeAlias = Callable[[TrainedModel, Compute, SearchConfig], Line
 class SetShare(NamedTuple):
     """What one of n processes finds on a validation set."""
 
-    outputs: list[str]
-    """Of every n-th line."""
+    outputs: list[str] | None
+    """Of every n-th line; None if time was over."""
     loss: float
     """Of all pairs, which takes little time; NaN but in the main process."""
 
@@ -76,9 +134,13 @@ def validate_share(
 
     `show` is called after each batch of a set: how many lines are translated, and of how many.
     """
+    limit = _MAX_SHARE * (config.training.max_minutes or math.inf)
+    end = time.monotonic() + 60 * limit
 
-    def show_all(done: int, lines: int) -> None:
+    def watch(done: int, lines: int) -> None:
         show(done * world.size, lines * world.size)
+        if time.monotonic() > end and done < lines:
+            raise _TimeOverError(f"{done:,} of {lines:,} lines")
 
     shares = []
     with oom_as_user_error():
@@ -88,7 +150,14 @@ def validate_share(
         for valid in data.valid_sets.values():
             language = valid.split.target_language
             sources = [pair.source for pair in valid.pairs[world.rank :: world.size]]
-            outputs = translator.translate(sources, to=language, on_batch=show_all)
+            outputs = None
+            try:
+                outputs = translator.translate(sources, to=language, on_batch=watch)
+            except _TimeOverError as over:
+                logger.warning(
+                    f"{over} were translated in {limit:.2g} minutes, a tenth of"
+                    " training.max_minutes: this validation is cut off, and its BLEU counts as 0"
+                )
             loss = (
                 cross_entropy(trained.model, valid.corpus, compute) if world.is_main else math.nan
             )
@@ -98,20 +167,24 @@ def validate_share(
 
 def summarize(
     shares: Sequence[list[SetShare]], config: Config, data: PreparedData
-) -> dict[str, float]:
+) -> tuple[dict[str, float], bool]:
     """Compute loss and BLEU on all validation sets from what each process has found.
 
-    Returns the metrics by the names under which they are recorded.
+    Returns the metrics by the names under which they are recorded, and whether time was over before
+    all was translated, so that BLEU and chrF count as 0.
     """
     metrics: dict[str, float] = {}
-    prefixes = []
+    prefixes, cut_off = [], False
     scoring = ScoreConfig(tokenize=config.bleu_tokenizer)
     for i, (name, valid) in enumerate(data.valid_sets.items()):
         # Without label smoothing, per target token; against the untouched references.
         loss = shares[0][i].loss
         references, outputs = [pair.target for pair in valid.pairs], [""] * len(valid.pairs)
-        for rank, share in enumerate(shares):
-            outputs[rank :: len(shares)] = share[i].outputs
+        if any(share[i].outputs is None for share in shares):
+            cut_off = True
+        else:
+            for rank, share in enumerate(shares):
+                outputs[rank :: len(shares)] = share[i].outputs or []
         prefix = "valid" if name == "valid" else f"valid/{name}"
         prefixes.append(prefix)
         metrics[f"{prefix}/loss"] = loss
@@ -124,4 +197,4 @@ def summarize(
             if f"valid/{key}" in metrics:
                 values = [metrics[f"{prefix}/{key}"] for prefix in prefixes]
                 metrics[f"valid/mean/{key}"] = sum(values) / len(values)
-    return metrics
+    return metrics, cut_off

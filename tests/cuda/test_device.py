@@ -33,13 +33,18 @@ def test_a_gpu_is_taken_where_there_is_one() -> None:
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_a_gpu_that_can_t_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_kernels_is_left_for_the_cpu_by_one_process_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, warned: list[str]
+) -> None:
     error = RuntimeError("CUDA error: no kernel image is available\nCompile with ...")
     monkeypatch.setattr(torch, "zeros", mock.Mock(side_effect=error))
+    assert choose_device("auto") == torch.device("cpu")
+    message = "running on the CPU, because the GPU can't be used: CUDA error: no kernel image"
+    assert message in warned[0]
     with pytest.raises(UserError, match="device 'cuda' can't be used here"):
         choose_device("cuda")
     with pytest.raises(UserError, match=r"the GPU can't be used: .* or choose device cpu"):
-        choose_device("auto")
+        choose_device("auto", processes=2)
 
 
 def test_a_gpu_older_than_ampere_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

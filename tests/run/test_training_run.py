@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -24,17 +25,18 @@ from seq2seq.data.corpus import SplitConfig
 from seq2seq.data.noise import NoiseConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.errors import UserError
+from seq2seq.device import Compute
+from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.folder import checkpoints
-from seq2seq.run.records import FileRecorder, read_metrics
-from seq2seq.run.training import TrainingRun, describe
+from seq2seq.run.records import FileRecorder, describe_validation, read_metrics
+from seq2seq.run.training import TrainingRun, describe, make_trainer
 from seq2seq.text import SentencePair
 from seq2seq.trainer import Progress
 from seq2seq.transformer import Transformer
-from seq2seq.update import TrainingConfig
-from tests.toy import script_validation, train, validation, weights
+from seq2seq.update import Forms, TrainingConfig
+from tests.toy import reversing, script_validation, train, validation, weights
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
@@ -61,6 +63,83 @@ def improving_bleu(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]
 
 def log(run: Path) -> str:
     return (run / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [({"max_steps": 2}, 1), ({"max_steps": 60, "patience": 1}, 1), ({"max_steps": 3}, 0)],
+)
+def test_a_run_that_ends_while_dropout_rises_says_so_once(
+    toy: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, int],
+    said: int,
+) -> None:
+    script_validation(monkeypatch, lambda run, model: validation(5.0))
+    train(toy, tmp_path, dropout_warmup_steps=3, **limits)
+    assert log(tmp_path).count("dropout reaches 0.67 of its rate in the 2 updates") == said
+
+
+def test_a_validation_takes_a_tenth_of_the_minutes_at_most(
+    toy: Config, sentences: list[str], tmp_path: Path
+) -> None:
+    long = reversing(tmp_path, "long", sentences * 9)
+    config = replace(toy, data=replace(toy.data, valid_sets={"long": long}))
+    train(config, tmp_path / "run", max_minutes=1e-9, max_steps=None)
+    assert "of 900 lines were translated in 1e-10 minutes, a tenth of" in log(tmp_path / "run")
+    (record,) = (r for r in read_metrics(tmp_path / "run" / "metrics.jsonl") if "valid/bleu" in r)
+    assert record["valid/long/bleu"] == 0
+    assert record["valid/long/loss"] > 0
+    assert "report.html" not in log(tmp_path / "run")  # which translates again
+
+
+def test_a_diverged_training_warns_once_and_ends_in_an_error_without_a_next_command(
+    toy: Config, tmp_path: Path, warned: list[str]
+) -> None:
+    with pytest.raises(UserError, match=r"worse than guessing, 4\.094") as error:  # log(60)
+        train(toy, tmp_path, learning_rate_scale=300.0, max_steps=6)
+    assert sum("worse than guessing" in warning for warning in warned) == 2  # at first, at the end
+    assert "and start with a new run_dir" in str(error.value)
+    assert (tmp_path / "finished.json").exists()
+    assert "next:" not in log(tmp_path)
+    with pytest.raises(UserError, match="worse than guessing"):  # nothing to do, and still no model
+        train(toy, tmp_path, learning_rate_scale=300.0, max_steps=6, resume=True)
+
+
+def test_a_model_that_knows_no_more_than_frequencies_is_no_success(
+    toy: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="seq2seq")
+    run = opened(toy, tmp_path / "opened")
+    counts = np.zeros(60)
+    for i in range(len(run.data.train)):
+        np.add.at(counts, run.data.train.target(i), 1)
+    shares = counts[counts > 0] / counts.sum()
+    entropy = -(shares * np.log2(shares)).sum() * np.log(2)
+    for loss, said in ((entropy + 1e-3, 0), (entropy - 1e-3, 1)):
+        found = validation(0.0) | {"valid/loss": loss}
+        script_validation(monkeypatch, lambda run, model, found=found: found)
+        folder = train(toy, tmp_path / str(said), max_steps=1)
+        assert log(folder).count("next: seq2seq translate") == said
+        assert log(folder).count("no better than guessing by the frequency") == 1 - said
+
+
+def test_more_processes_than_a_run_has_micro_batches_are_refused(
+    toy: Config, tmp_path: Path
+) -> None:
+    run = opened(toy, tmp_path)
+    with pytest.raises(UsageError, match="has 1 micro-batch, which 2 processes can't share"):
+        make_trainer(toy, run.data, None, Compute(), Processes(0, 2), Forms(), 1)
+
+
+def test_a_huge_perplexity_is_written_with_an_exponent() -> None:
+    metrics = validation(0.0) | {"valid/perplexity": 1e304}
+    assert "perplexity 1.0e+304, BLEU" in describe_validation(metrics)
+    assert "perplexity 2.72, BLEU" in describe_validation(validation(0.0))
 
 
 def test_chrf_is_that_of_sacrebleu(toy: Config, tmp_path: Path) -> None:
@@ -267,7 +346,7 @@ def test_a_training_with_noise_subword_sampling_and_a_running_mean_is_resumed_bi
     tokens = [batching.corpus.lengths(np.concatenate(batching.epoch(n)))[0].sum() for n in (0, 1)]
     assert len(set(tokens)) == 2, "the epochs are not encoded again"
     for rate in (0.0, 0.3):
-        with pytest.raises(UserError, match=r"sampled at 0\.2"):
+        with pytest.raises(UserError, match="was trained with data"):
             opened(sampling(rate), tmp_path / "parts").restore()
 
 

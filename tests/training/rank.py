@@ -27,7 +27,7 @@ def train(corpus: Path, micro_batches: int, world: Processes, most: int) -> dict
         batching,
         double=True,
         dropout=0.2,
-        parts={"world": world},
+        parts={"world": world, "micro_batches": micro_batches},
         max_steps=STEPS,
         checkpoint_steps=8,
         **tokens,

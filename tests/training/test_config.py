@@ -27,7 +27,7 @@ def news(pairs: int, *, mean_length: float, max_length: int) -> PairLengths:
 def test_a_large_corpus_meets_the_papers_budget(count_longer_side: bool) -> None:
     config = TrainingConfig(count_longer_side=count_longer_side)
     batching = config.batching(news(50_000, mean_length=27, max_length=200), seed=1)
-    check_budget(config, batching.statistics(batching.epoch(0)))
+    check_budget(config, batching.statistics(batching.epoch(0)), config.micro_batches())
 
 
 def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
@@ -35,9 +35,9 @@ def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
     config = TrainingConfig()
     batching = config.batching(corpus, seed=1)
     statistics = batching.statistics(batching.epoch(0))
-    assert "epochs of this corpus: training.patience" in excessive_epochs(config, statistics)
+    assert "epochs of this corpus: training.patience" in excessive_epochs(config, statistics, 7)
     for shorter in (TrainingConfig(max_steps=5000), TrainingConfig(patience=10)):
-        assert excessive_epochs(shorter, statistics) == ""
+        assert excessive_epochs(shorter, statistics, 7) == ""
 
 
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 7), (2, 8), (7, 7), (8, 8), (16, 16)])
@@ -71,7 +71,7 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
     tokens = 1000 * share
     found = BatchStatistics(batches=9, sentences=10.0, source_tokens=tokens, target_tokens=tokens)
     with pytest.raises(UserError, match="can't be filled") if refused else nullcontext():
-        check_budget(config, found)
+        check_budget(config, found, config.micro_batches())
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) 
     config = compose_config([f"schedule={schedule}"]).training
     batching = config.batching(news(9, mean_length=20, max_length=60), seed=1)
     with pytest.raises(UserError, match=advice):
-        check_budget(config, batching.statistics(batching.epoch(0)))
+        check_budget(config, batching.statistics(batching.epoch(0)), config.micro_batches())
 
 
 @pytest.mark.parametrize(
