@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from seq2seq.errors import UsageError
-from seq2seq.run.config import Config
+from seq2seq.run.config import Config, read_config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -93,6 +93,39 @@ def quote_text(override: str, *, multirun: bool = False) -> str:
         if sweep or isinstance(parsed.value(), str | QuotedString | None):
             return override
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Refuse, by its name, an override that Hydra's parser can't read, or that has no effect."""
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~")
+        if key == "hydra.run.dir":
+            raise UsageError(f"{override}: the folder of a run is run_dir=FOLDER")
+        try:
+            OverridesParser.create().parse_override(override)
+        except Exception as error:  # those of its lexer are not Hydra's
+            if not key.startswith("hydra") and _general(key) not in (*KEYS, *GROUPS):
+                raise UsageError(_no_such_key(key)) from error
+            raise UsageError(
+                f"{override}: can't be read; put quotation marks around the value, such as"
+                f" '{key}=\"VALUE\"'"
+            ) from error
+
+
+def own_settings(chosen: DictConfig, run: Path, overrides: Sequence[str]) -> DictConfig:
+    """Return the settings of a run that is resumed, with those that the overrides change.
+
+    A command that chooses a group or data is whole, and has its own settings.
+    """
+    keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
+    if any(key in GROUPS or key.startswith("data.") for key in keys):
+        return chosen
+    own = OmegaConf.structured(read_config(run))
+    for key in {*keys, "run_dir", "resume"}:
+        if not key.startswith("hydra."):
+            OmegaConf.update(own, key, OmegaConf.select(chosen, key))
+    assert isinstance(own, DictConfig)
+    return own
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -21,8 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import (
     check_flags,
+    check_overrides,
     choices,
     explain,
+    own_settings,
     quote_text,
     register,
     resource_folder,
@@ -35,6 +37,7 @@ from seq2seq.machine.processes import Processes, call_handler
 from seq2seq.model_folder import TrainedModel
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
+from seq2seq.run.folder import checkpoints
 from seq2seq.run.training import describe_initial_model
 from seq2seq.sizes import TransformerConfig
 
@@ -90,6 +93,7 @@ def train(words: list[str]) -> int:
         if not multirun and (searches := [w for w in overrides if w.startswith("hparams_search=")]):
             raise UsageError(f"{searches[0]} searches by several runs: add --multirun")
         check_flags([*flags, *overrides])
+        check_overrides(overrides)
         if multirun:
             overrides.append(_folder_names(overrides))
         sys.argv = ["seq2seq train", *flags, *overrides]
@@ -129,6 +133,9 @@ def run(chosen: DictConfig) -> float:
             )
             if (world.restarts or "SLURM_RESTART_COUNT" in os.environ) and not config.resume:
                 chosen.resume = "auto"
+                config = to_config(chosen)
+            if config.resume and checkpoints(folder):
+                chosen = own_settings(chosen, folder, HydraConfig.get().overrides.task)
                 config = to_config(chosen)
             if config.init_from is not None:
                 initial, chosen.init_sha256 = describe_initial_model(config, folder)

@@ -28,6 +28,7 @@ _LOWEST_CORRELATION = 0.3
 _ALARMING_SHARE = 0.01
 _ALARMING_UNKNOWN = 0.0001
 _MAX_UNKNOWN = 0.05
+_MANY_SKIPPED = 0.1
 _EXAMPLES = 5
 _FIRST = 3  # suspicious pairs that a warning names
 _COPIES = "are copies of another one"
@@ -53,6 +54,25 @@ class FilterCounts:
     def kept(self) -> int:
         """Pairs that passed every filter."""
         return self.read - sum(self.dropped.values())
+
+    def warnings(self, name: str) -> list[str]:
+        """Warn if many pairs were skipped, with the keys that decide on it."""
+        skipped = self.read - self.kept - self.dropped.get("source in data.valid", 0)
+        if skipped <= _MANY_SKIPPED * self.read:
+            return []
+        keys = {
+            "too long": "data.filter.max_tokens",
+            "length ratio": "data.filter.max_length_ratio",
+        }
+        reasons = [
+            f"{number:,} {reason}{f' (raise {keys[reason]})' if reason in keys else ''}"
+            for reason, number in self.dropped.items()
+            if number and reason != "source in data.valid"
+        ]
+        return [
+            f"{skipped:,} of {self.read:,} pairs of {name} are skipped and not learned from:"
+            f" {', '.join(reasons)}"
+        ]
 
     def __str__(self) -> str:
         reasons = [f"{number:,} {reason}" for reason, number in self.dropped.items() if number]

@@ -56,7 +56,8 @@ class PairsFile:
         raise UserError(
             f"{self._path}: must end in .tsv (a tab in each line), .jsonl or .tmx, compressed"
             f" ({', '.join(COMPRESSIONS)}) or not; save a spreadsheet as text with tabs, in UTF-8,"
-            " and extract the files of an archive"
+            " and extract the files of an archive;"
+            " data.dataset=FOLDER reads .csv and .parquet files"
         )
 
     def locate(self, number: int) -> str:
@@ -145,6 +146,8 @@ def _read_tsv(path: str, quoted: bool, header: str) -> Iterator[SentencePair]:
         for number, row in enumerate(rows, start=1):
             if number == 1 and header:
                 continue
+            if len(row) < 2 and not any(row) and next(rows, None) is None:
+                return  # a blank last line
             if len(row) != 2:
                 raise UserError(
                     f"{path}:{number}: has {max(len(row) - 1, 0)} tabs; a line is source, tab,"

@@ -258,7 +258,8 @@ class _CachedCorpus:
                     findings.counts.dropped["blank source"] -= split.held_out
                     findings.counts.dropped["source in data.valid"] = split.held_out
                 _check_kept(split.name, findings.counts)
-                warnings += [*split.remarks(), *findings.warnings(split)]
+                warnings += [*split.remarks(), *findings.counts.warnings(split.name)]
+                warnings += findings.warnings(split)
                 whole += findings
         np.save(folder / DIGESTS_FILE, different(whole.digests))
         if self.tokenizer is not None:
@@ -300,6 +301,8 @@ def _remedy(config: DataConfig, given: Tokenizer | None) -> str:
         return "the vocabulary is that of init_from; a new model can have its own"
     if config.tokenizer.normalization != "identity":
         return "set data.tokenizer.normalization=identity"
+    if config.tokenizer.byte_fallback:
+        return "replace these characters in the text, whose spaces the tokenizer writes as ▁"
     return "set data.tokenizer.byte_fallback=true, or train on text with these characters"
 
 

@@ -64,6 +64,8 @@ CALLS = [
     ("average --model {nowhere}", 1, "no checkpoints in it"),
     ("average --model {model} --last 0", 2, "--last 0"),
     ("train foo", 2, "missing EQUAL at"),
+    ("train hydra.run.dir=foo", 2, "hydra.run.dir=foo: the folder of a run is run_dir=FOLDER"),
+    ("train data.tokenizer.symbols=[<NUM>]", 2, "no such key: data.tokenizer.symbols"),
     ("train --multirn seed=1,2", 2, "unrecognized arguments: --multirn; seq2seq train --help"),
     ("train model=smal", 2, "no such choice: model=smal; did you mean small?"),
     ("train model.num_heads=7", 2, "does not divide into 7 heads"),

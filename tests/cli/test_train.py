@@ -13,7 +13,7 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.cli.hydra import quote_text
-from seq2seq.run.config import Config
+from seq2seq.run.config import Config, read_config
 from seq2seq.run.training import TrainingRun
 from tests.cli.conftest import Terminal, losses, overrides
 
@@ -43,6 +43,21 @@ def test_a_run_is_resumed_if_there_is_one(train: Callable, tmp_path: Path) -> No
         result = train(*words, f"training.max_steps={steps}")
         assert (result.code, "continuing from" in result.err) == (0, steps == 2)
     assert [step for step, _ in losses(tmp_path / "run")] == [1, 2]
+
+
+def test_a_run_that_is_named_alone_goes_on_with_its_own_settings(
+    train: Callable, seq2seq: Callable, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train(f"run_dir={run}", "training.max_steps=1").code == 0
+    result = seq2seq("train", f"run_dir={run}", "resume=true", "training.max_steps=2")
+    assert result.code == 0, result.err
+    assert "continuing from" in result.err
+    now = read_config(run)
+    assert (now.training.max_steps, now.data.tokenizer.vocab_size) == (2, 60)
+    result = train(f"run_dir={run}", "resume=true", "data.tokenizer.vocab_size=50")
+    assert result.code == 1
+    assert "data.tokenizer.vocab_size=60, now 50: resume with" in result.err
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, train: Callable) -> None:

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seq2seq.data.checks import FilterCounts
+from seq2seq.data.pairs import PairsFile
 from seq2seq.errors import UserError
 from seq2seq.text import (
     COMPRESSIONS,
@@ -209,3 +211,20 @@ def test_lines_come_before_the_stream_ends() -> None:
         raise AssertionError("asked for more than the first line")
 
     assert next(iterate_lines(endless())) == b"first"
+
+
+def test_a_blank_last_line_of_a_tsv_is_no_pair_and_one_within_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\nc\td\n\n")
+    assert list(PairsFile(str(path), ("en", "de")).pairs()) == [("a", "b"), ("c", "d")]
+    path.write_text("a\tb\n\nc\td\n")
+    with pytest.raises(UserError, match=r"pairs\.tsv:2: has 0 tabs"):
+        list(PairsFile(str(path), ("en", "de")).pairs())
+
+
+def test_many_skipped_pairs_are_a_warning_that_names_the_key() -> None:
+    (warning,) = FilterCounts(read=120, dropped={"too long": 100}).warnings("train")
+    assert "100 of 120 pairs of train are skipped" in warning
+    assert "raise data.filter.max_tokens" in warning
+    held_out = {"too long": 12, "source in data.valid": 90}
+    assert FilterCounts(read=120, dropped=held_out).warnings("train") == []
