@@ -6,12 +6,15 @@ What can be refused without PyTorch is refused here, before it is loaded.
 import argparse
 import io
 import logging
+import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path, PurePath
+from typing import NoReturn
 
 from seq2seq.cli.main import rank_and_size
-from seq2seq.cli.text import check_output, open_input
+from seq2seq.cli.text import check_output, open_input, report
 from seq2seq.errors import UsageError, UserError
 from seq2seq.text import COMPRESSIONS
 
@@ -46,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     else:  # the main process alone reads, writes and reports
         logging.getLogger("seq2seq").setLevel(logging.ERROR)
+        if rank == 1 and arguments.resume:
+            signal.signal(signal.SIGTERM, partial(_say_how_to_go_on, arguments.output))
     if is_folder or format_name:
         from seq2seq.cli.documents import translate_documents
 
@@ -55,6 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
 
         translate_lines(arguments, source, one_by_one=one_by_one)
     return 0
+
+
+def _say_how_to_go_on(output: str, number: int, _frame: object) -> NoReturn:
+    """End where torchrun ends all processes: the main one may have been killed without a word."""
+    report(
+        f"{output}.resume.part: may have what was translated; the same command"
+        " with --resume goes on"
+    )
+    os._exit(128 + number)  # without waiting for the threads
 
 
 def _document_format(arguments: argparse.Namespace) -> str:

@@ -88,6 +88,7 @@ def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path, words
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, lost: int) -> None:
     command = [*TORCHRUN, "-m", "seq2seq", "translate", "--model", folder / "quick", "-o", "out"]
+    command += ["--resume"] if lost == 0 else []
     with subprocess.Popen(
         command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
@@ -104,6 +105,9 @@ def test_a_rank_that_dies_ends_all_with_a_line(folder: Path, tmp_path: Path, los
     assert f"received by PID {ranks[lost]}" in stderr.decode()  # torchrun's report
     if lost == 1:
         assert "has what was written until then" in messages(stderr)[0]
+    else:
+        assert "out.resume.part: may have what was translated" in messages(stderr)[0]
+        assert "--resume goes on" in messages(stderr)[0]
 
 
 def written(folder: Path) -> int:
