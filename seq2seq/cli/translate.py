@@ -85,7 +85,9 @@ def _document_format(arguments: argparse.Namespace) -> str:
     try:
         format_name: str = arguments.format or named_format(str(bare))
     except UserError as error:
-        raise UserError(f"{error}; if its lines are text, add --format txt") from None
+        raise UserError(
+            f"{arguments.input}: {error}; if its lines are text, add --format txt"
+        ) from None
     if format_name in ("", "txt"):
         return ""
     named = find_format(PurePath(arguments.output).name)

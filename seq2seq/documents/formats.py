@@ -128,14 +128,18 @@ def named_format(name: str) -> str:
     unread = suffix in _DOCUMENTS or suffix in _NO_LINES
     if unread or (not suffix and path.name.lower() in _BARE.split()):
         raise UserError(
-            f"{name}: format is not supported: choose {', '.join(SUFFIXES)}, or text without markup"
+            f"format is not supported: choose {', '.join(SUFFIXES)}, or text without markup"
         )
     return find_format(name)
 
 
 def choose_format(name: str, content: bytes) -> str:
     """Return the format that a file has by its name, or "txt" if its content is lines of text."""
-    if format_name := named_format(name):
+    try:
+        format_name = named_format(name)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    if format_name:
         return format_name
     if reason := why_not_lines(content[:BEGINNING_BYTES]):
         raise UserError(f"{name}: {reason}")

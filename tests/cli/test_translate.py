@@ -114,7 +114,7 @@ def archive(kind: str) -> bytes:
         ("text", b"a\n" + 2 * b"a\0man\n", "line 2: a NUL"),
         ("text", TEXT.encode("latin-1"), "line 1: byte 0xe4 at position 11 .* not UTF-8"),
         ("text", b"%PDF-1.7\n1 0 obj\n" * 9, "PDF"),
-        ("text.pdf.gz", gzip.compress(TEXT.encode()), "documents of .pdf"),
+        ("text.pdf.gz", gzip.compress(TEXT.encode()), "format is not supported"),
         ("text.de.yml", TEXT.encode(), "if its lines are text, add --format txt"),
         ("text.en.gz", gzip.compress(b'{"a":\n"A dog"}\n'), "--format txt translates its lines"),
     ],
