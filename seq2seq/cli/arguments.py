@@ -61,10 +61,11 @@ examples:
 """,
     "runs": """\
 A line for each run, the best first: the settings that are not the same in all, what it was trained
-on, and the best of its validations.
+on, and the scores of the model that it ended with; below them, versions, machines and signatures.
 
-example:
+examples:
   seq2seq runs runs/multirun-2026-11-25_10-00-00
+  seq2seq runs runs --seeds --format latex > table.tex
 """,
     "report": """\
 The page has no scripts and no links. Training writes it too, as report.html in the run folder.
@@ -329,7 +330,11 @@ def _rescore(parser: ArgumentParser) -> None:
 
 
 def _runs(parser: ArgumentParser) -> None:
-    add_options(parser, {"--format text|markdown|latex|json": "default text"})
+    options = {
+        "--seeds": "a line for the runs that differ in their seed alone: mean and range",
+        "--format text|markdown|latex|json": "default text; latex is a table of booktabs",
+    }
+    add_options(parser, options)
     parser.set_defaults(format="text")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of runs")
 
@@ -342,7 +347,7 @@ def _report(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("SOURCE", "REFERENCE"),
-        help="files to translate and score, instead of the validation sets; may be repeated",
+        help="files to translate and score, instead of the run's own sets; may be repeated",
     )
     options = {
         "--to LANG": "target language of --test, if the model has several",

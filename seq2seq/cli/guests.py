@@ -26,11 +26,12 @@ from seq2seq.model_folder import (
 )
 from seq2seq.report.card import facts_of_run, model_card
 from seq2seq.report.page import draw_page
-from seq2seq.report.record import data_record
-from seq2seq.report.run_report import choose_alignment, make_report
+from seq2seq.report.record import data_record, record_scores
+from seq2seq.report.run_report import choose_alignment, make_report, score_record
 from seq2seq.run.config import Config
 from seq2seq.run.records import FileRecorder, deferred_log_file
 from seq2seq.run.training import Guests, run_training, user_cache
+from seq2seq.score import Score
 from seq2seq.search import SearchConfig
 
 logger = logging.getLogger("seq2seq")
@@ -106,9 +107,13 @@ class ReportingRecorder(FileRecorder):
     def report(self, device: str) -> None:
         """Write the page of a run and the cards of its models; if that fails, warn."""
         path = self.folder.page
-        logger.info("report: translating the validation sets and reading the training text")
+        logger.info("report: translating validation and test sets and reading the training text")
         try:
             report = make_report(self.folder.path, [], device=device)
+            record_scores(self.folder.path, score_record(report))
+            for one in report.sets:
+                if one.name.partition("/")[0] == "test":
+                    logger.info(f"{one.name}: {', '.join(map(_named, one.scores[:2]))}")
             write_file(path, draw_page(report).encode())
             logger.info(f"report: {path}")
             for model, number in ((self.folder.best, 0), (self.folder.averaged, report.averaged)):
@@ -122,3 +127,7 @@ class ReportingRecorder(FileRecorder):
         except Exception as error:  # whatever it is, the model is trained and saved
             reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
             logger.warning(f"{path}: not written: {reason}")
+
+
+def _named(score: Score) -> str:
+    return f"{score.name} {score.value:.2f} ({score.signature})"

@@ -10,7 +10,8 @@ from seq2seq.cli.text import check_output, print_json, read_parallel
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.report.page import draw_page
-from seq2seq.report.run_report import make_report
+from seq2seq.report.record import record_scores
+from seq2seq.report.run_report import make_report, score_record
 from seq2seq.report.sets import TextSet
 from seq2seq.run.folder import RunFolder
 from seq2seq.text import create_binary
@@ -38,6 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None and path.is_symlink():
         path.unlink()  # what a link that somebody left there points to stays as it is
     with create_binary(path) as file:  # before the work, which may take long
-        file.write(draw_page(make()).encode())
+        made = make()
+        file.write(draw_page(made).encode())
+    if arguments.output is None and not tests:
+        record_scores(folder, score_record(made))
     print(path)
     return 0

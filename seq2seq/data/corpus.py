@@ -24,7 +24,7 @@ from seq2seq.text import SentencePair, is_url, open_raw, read_two_files
 from seq2seq.tokenizer import CONTROL_PIECES, UNNAMED, TokenizerConfig, control_ids, language_piece
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
+_RESERVED_NAMES = ("train", "valid", "test", "mean")  # splits, and a selection
 _TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
 _MAX_WEIGHT = 1000  # an epoch is made in memory
 
@@ -113,7 +113,10 @@ class DataConfig:
     """More validation sets, by name: each is validated and recorded as `valid` is."""
 
     test: SplitConfig = field(default_factory=SplitConfig)
-    """The test split; training never needs it."""
+    """The test split, which the model scores when its training has ended."""
+
+    test_sets: dict[str, SplitConfig] = digested({})
+    """More test sets, by name: each is scored as `test` is."""
 
     dataset: str | None = digested(None)
     """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
@@ -138,8 +141,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_number("data.valid_from_train", self.valid_from_train, at_least=1)
-        for section, names in (("valid_sets", self.valid_sets), ("corpora", self.corpora)):
-            for name in names:
+        for section in ("valid_sets", "test_sets", "corpora"):
+            for name in getattr(self, section):
                 if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
                     raise UsageError(
                         f"data.{section}.{name}: choose a name of letters, digits, _ and - other"
@@ -167,6 +170,15 @@ class DataConfig:
                 named.append(name)
                 with prefix_errors(f"data.{name}.target_language"):
                     language_piece(code)
+        for name in self.test_names():
+            if code := self.split_config(name).target_language:
+                with prefix_errors(f"data.{name}.target_language"):
+                    language_piece(code)
+                if not named:
+                    raise UsageError(
+                        f"data.{name}.target_language={code}: the model has one target language;"
+                        " give data.train one, too, or remove it"
+                    )
         if named and missing:
             raise UsageError(
                 f"data.{missing[0]}: has no target_language, but data.{named[0]} has: give"
@@ -181,6 +193,11 @@ class DataConfig:
     def validation_names(self) -> list[str]:
         """Return the names of `valid` and the further validation sets."""
         return ["valid", *(f"valid_sets.{name}" for name in self.valid_sets)]
+
+    def test_names(self) -> list[str]:
+        """Return the names of `test`, if there is one, and the further test sets."""
+        test = ["test"] if self.test.is_configured else []
+        return [*test, *(f"test_sets.{name}" for name in self.test_sets)]
 
     def split_config(self, name: str) -> SplitConfig:
         """Return the configuration of a split, named by its key: `train` or `corpora.web`."""
@@ -213,7 +230,8 @@ class Split:
 
     def __init__(self, config: DataConfig, name: str, valid: "Split | None" = None) -> None:
         self.name = name
-        """`train`, `valid`, `test`, `corpora.NAME` or `valid_sets.NAME`: its key below `data`."""
+        """Its key below `data`: `train`, `valid`, `test`, or a name in one of the sections, such
+        as `corpora.NAME`."""
         self._config = text = config.split_config(name)
         self.is_dataset = text.split is not None
         self._dataset = _DatasetSplit(config, str(text.split))

@@ -80,7 +80,7 @@ def prepare(
     """
     corpus = _CachedCorpus(config, cache, log, tokenizer)
     further = [Split(config, name) for name in config.validation_names()[1:]]
-    test = [Split(config, "test")] if config.test.is_configured else []
+    test = [Split(config, name) for name in config.test_names()]
     for split in test:
         split.files()  # whose absence is better known before the work, as is that of the others
     valid_pairs = {split: list(split.pairs()) for split in (corpus.valid, *further)}
@@ -100,10 +100,10 @@ def prepare(
         warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
         warnings += check_references(split, pairs, data.tokenizer, remedy)
     for split in test:
-        try:
-            warnings += check_overlap(split.name, split.pairs(), train)
-        except UserError as error:  # training does not need it
-            warnings.append(f"test is not compared with the training pairs: {error}")
+        pairs = list(split.pairs())
+        if not pairs:
+            raise UserError(f"data.{split.name}: {split}: is empty; give pairs, or set it to null")
+        warnings += check_overlap(split.name, pairs, train)
     for name, filtered in counts.items():
         log(f"data: {name}: {filtered}")
     mixture = None

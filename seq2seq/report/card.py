@@ -39,7 +39,7 @@ class ModelFacts:
     sessions: Sequence[Session] = ()
     """The starts of its training."""
     scores: Sequence[tuple[str, Score]] = ()
-    """On validation sets, by their names."""
+    """On validation and test sets, by their names."""
     output_warnings: OutputWarnings | None = None
 
 
@@ -142,8 +142,8 @@ def _results(facts: ModelFacts) -> dict[str, Any]:
             dataset_type=data,
             dataset_name=f"{data}, {_in_words(name)}",
             # The hub tells sets of one type apart by their configuration.
-            dataset_config=None if name == "valid" else name,
-            dataset_split="validation",
+            dataset_config=None if name in ("valid", "test") else name.removeprefix("test/"),
+            dataset_split=_split(name),
             metric_type=_ON_THE_HUB[score.name],
             metric_value=round(score.value, 2),
             metric_name=f"{score.name} {score.signature}",
@@ -158,8 +158,14 @@ def _results(facts: ModelFacts) -> dict[str, Any]:
     }
 
 
-def _in_words(validation_set: str) -> str:
-    return "validation" if validation_set == "valid" else f"validation, {validation_set}"
+def _split(name: str) -> str:
+    return "test" if name.partition("/")[0] == "test" else "validation"
+
+
+def _in_words(name: str) -> str:
+    """Describe a set: `valid` is the validation set, `a` another one, and `test/a` a test set."""
+    more = "" if name in ("valid", "test") else f", {name.removeprefix('test/')}"
+    return f"{_split(name)}{more}"
 
 
 def _plain(text: str) -> str:

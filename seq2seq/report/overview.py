@@ -1,49 +1,155 @@
-"""The overview of several runs: what differs between them, and how they validated."""
+"""The overview of several runs: what differs between them, and how they validated and scored."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from seq2seq.report.record import PLACES, newest_progress
+from seq2seq.errors import UserError
+from seq2seq.report.record import PLACES, ScoreRecord, newest_progress, read_scores
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import RunFolder
-from seq2seq.run.records import read_metrics, set_name
+from seq2seq.run.records import read_metrics
+from seq2seq.run.sessions import read_sessions
 from seq2seq.settings import flat
 from seq2seq.trainer import Metrics
 from seq2seq.update import TrainingConfig
 
+_RECORDED = {"BLEU": "bleu", "chrF2": "chrf"}
+_TITLES = {"bleu": "BLEU", "chrf": "chrF"}
+
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """What the folder of a run says about it."""
 
     name: str
     settings: dict[str, Any]
+    origin: dict[str, str]
+    """The program that trained it, the machine and the precision."""
     results: dict[str, Any]
     rank: tuple[bool, tuple[float, float]]
+    ended: bool
+    signatures: dict[str, str]
+    """Of the scores of its last model, by their titles; empty if they are not recorded."""
 
 
-def overview(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Make a row for each run, the best first, with the settings that are not the same in all.
+def find_runs(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Find the runs in a folder, however deep they lie, and the folders without any beside them."""
+    runs: list[Path] = []
+    left_out: list[Path] = []
+    seen: set[str] = set()
 
-    No model is loaded.
-    """
-    runs = sorted(map(_read, folders), key=lambda run: run.rank, reverse=True)
+    def visit(path: Path) -> bool:
+        real = os.path.realpath(path)
+        if real in seen:  # a link to a folder above
+            return True
+        seen.add(real)
+        if (path / "config.yaml").exists():
+            runs.append(path)
+            return True
+        inside: list[Path] = []
+        with suppress(OSError):
+            inside = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+        without = [one for one in inside if not visit(one)]
+        if len(without) == len(inside):
+            return False
+        left_out.extend(without)
+        return True
+
+    if not visit(folder):
+        return [folder], []  # whose error names it
+    return runs, left_out
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Read runs, the best first, and say why others can't be read. No model is loaded."""
+    runs, errors = [], []
+    for folder in folders:
+        try:
+            runs.append(_read(folder))
+        except UserError as error:
+            errors.append(str(error))
+    return sorted(runs, key=lambda run: run.rank, reverse=True), errors
+
+
+def rows_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Make a row for each run, with the settings that are not the same in all."""
     rows: list[dict[str, Any]] = [{"run": run.name} for run in runs]
-    for key in dict.fromkeys(chain.from_iterable(run.settings for run in runs)):
-        values = [run.settings.get(key) for run in runs]
-        if key not in PLACES and len(set(map(str, values))) > 1:
-            for row, value in zip(rows, values, strict=True):
-                row[key] = value
+    described = [run.settings | run.origin for run in runs]
+    for key in _differing(described):
+        for row, settings in zip(rows, described, strict=True):
+            row[key] = settings.get(key)
     for row, run in zip(rows, runs, strict=True):
         row |= run.results
     return rows
 
 
-def _read(folder: Path) -> _Run:
+def rows_over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Make a row for the runs that differ in their seed alone, with mean and range of each figure.
+
+    Runs that have not ended are left out.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.ended:
+            groups.setdefault(str(_without_seed(run.settings)), []).append(run)
+    first = [_without_seed(members[0].settings) for members in groups.values()]
+    keys, rows = _differing(first), []
+    for settings, members in zip(first, groups.values(), strict=True):
+        row: dict[str, Any] = {"runs": os.path.commonpath([run.name for run in members])}
+        row |= {key: settings.get(key) for key in keys}
+        row["seeds"] = sorted(run.settings["seed"] for run in members)
+        for title in dict.fromkeys(chain.from_iterable(run.results for run in members)):
+            values = [run.results[title] for run in members if title in run.results]
+            if title.startswith((*_TITLES.values(), "perplexity")) and len(values) == len(members):
+                row[title] = {"mean": fmean(values), "min": min(values), "max": max(values)}
+        rows.append(row)
+    return rows
+
+
+def remarks(runs: Sequence[Run]) -> Iterator[str]:
+    """Say what is the same in all runs, and what can't be compared."""
+    for key in dict.fromkeys(chain.from_iterable(run.origin for run in runs)):
+        values = dict.fromkeys(run.origin.get(key, "not recorded") for run in runs)
+        same = "in all runs" if len(values) == 1 else "not the same in all runs"
+        yield f"{key} ({same}): {'; '.join(values)}"
+    by_metric: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        for title, signature in run.signatures.items():
+            names = by_metric.setdefault(title.split()[0], {}).setdefault(signature, [])
+            names.append(f"{run.name} ({title})")
+    for metric, signatures in by_metric.items():
+        for signature, names in signatures.items():
+            where = "" if len(signatures) == 1 else f", of {', '.join(names)}"
+            yield f"{metric}|{signature}{where}"
+        if len(signatures) > 1:
+            yield f"{metric}: the signatures differ, and these scores can't be compared"
+    if open_ones := [run.name for run in runs if not run.ended]:
+        yield f"not ended yet: {', '.join(open_ones)}"
+    if unscored := [run.name for run in runs if run.ended and not run.signatures]:
+        yield (
+            "without scores of the model that the run ended with, BLEU is that of the best"
+            f" validation (seq2seq report RUN scores it): {', '.join(unscored)}"
+        )
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys whose values are not the same in all."""
+    keys = dict.fromkeys(chain.from_iterable(settings))
+    values = {key: {str(one.get(key)) for one in settings} for key in keys}
+    return [key for key in keys if key not in PLACES and len(values[key]) > 1]
+
+
+def _without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in {"seed", *PLACES}}
+
+
+def _read(folder: Path) -> Run:
     config, files = read_config(folder), RunFolder(folder)
     progress = newest_progress(folder).get("progress", {})
     validations: list[Metrics] = []
@@ -54,16 +160,37 @@ def _read(folder: Path) -> _Run:
         if "train/target_tokens" in record:  # means over the steps since the record before
             per_step = record["train/source_tokens"] + record["train/target_tokens"]
             step, tokens = int(record["step"]), tokens + per_step * (record["step"] - step)
+    ended, scores = files.read_finished().get("ended"), read_scores(folder)
     best = best_validation(validations, config.training)
+    if best and scores is not None:  # of the model that is used, which may be a mean
+        best = {**best, **_final(scores)}
     results = {
         "steps": progress.get("step", step),
         "minutes": round(progress["seconds"] / 60, 1) if "seconds" in progress else None,
         "million tokens": round(round(tokens) / 1e6, 2),  # of both sides, trained on
         **_scores(best),
-        "ended": files.read_finished().get("ended") or "not yet",
+        "ended": ended or "not yet",
     }
     rank = bool(best), config.training.rank(best) if best else (0.0, 0.0)
-    return _Run(str(folder), flat(asdict(config)), results, rank)
+    signatures = {} if scores is None else dict(_signatures(scores))
+    settings, origin = flat(asdict(config)), _origin(folder)
+    return Run(str(folder), settings, origin, results, rank, bool(ended), signatures)
+
+
+def _origin(folder: Path) -> dict[str, str]:
+    """Return what computed the updates; of a run that was continued elsewhere, all that did."""
+    sessions = read_sessions(folder)
+
+    def joined(values: Iterable[str]) -> str:
+        return ", then ".join(dict.fromkeys(values))
+
+    if not sessions:
+        return {}
+    return {
+        "program": joined(one.program for one in sessions),
+        "machine": joined(one.machine for one in sessions),
+        "precision": joined(one.precision for one in sessions),
+    }
 
 
 def best_validation(records: Sequence[Metrics], training: TrainingConfig) -> Metrics:
@@ -74,13 +201,42 @@ def best_validation(records: Sequence[Metrics], training: TrainingConfig) -> Met
     return {}
 
 
+def _final(record: ScoreRecord) -> Metrics:
+    """Return the scores of a run's model by the names of metrics, such as `valid/bleu`."""
+    metrics: dict[str, float] = {}
+    for name, scores in record.sets.items():
+        for score in scores:
+            if score.name in _RECORDED:
+                metrics[f"{_prefix(name)}/{_RECORDED[score.name]}"] = score.value
+    for metric in _RECORDED.values():
+        of_sets = [v for k, v in metrics.items() if k.startswith("valid") and k.endswith(metric)]
+        if len(of_sets) > 1:
+            metrics[f"valid/mean/{metric}"] = fmean(of_sets)
+    return metrics
+
+
+def _prefix(name: str) -> str:
+    return name if name.partition("/")[0] in ("valid", "test") else f"valid/{name}"
+
+
+def _signatures(record: ScoreRecord) -> Iterator[tuple[str, str]]:
+    for name, scores in record.sets.items():
+        for score in scores:
+            if score.name in _RECORDED:
+                yield _title(f"{_prefix(name)}/{_RECORDED[score.name]}"), score.signature
+
+
+def _title(metric: str) -> str:
+    """Return the title of `valid/NAME/bleu`, `BLEU NAME`; the title of `valid/bleu` is `BLEU`."""
+    where, _, kind = metric.rpartition("/")
+    return f"{_TITLES[kind]} {'' if where == 'valid' else where.removeprefix('valid/')}".strip()
+
+
 def _scores(best: Metrics) -> dict[str, float]:
     if not best:
         return {}
     scores = {"best step": int(best["step"]), "perplexity": round(best["valid/perplexity"], 3)}
     for metric, value in best.items():
-        title = {"bleu": "BLEU", "chrf": "chrF"}.get(metric.rpartition("/")[2])
-        if title:
-            name = set_name(metric)
-            scores[title if name == "valid" else f"{title} {name}"] = round(value, 2)
+        if metric.rpartition("/")[2] in _TITLES:
+            scores[_title(metric)] = round(value, 2)
     return scores

@@ -19,6 +19,7 @@ from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
 from seq2seq.run.checkpoint import read_progress
 from seq2seq.run.config import Config
 from seq2seq.run.folder import RunFolder, checkpoints
+from seq2seq.score import Score
 from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import TransformerConfig
 
@@ -82,6 +83,30 @@ def folder_of_text(run: Path) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class ScoreRecord:
+    """The scores of the model that a run has ended with."""
+
+    model: str
+    """Its folder in that of the run."""
+    search: dict[str, float]
+    sets: dict[str, list[Score]]
+    """By the set: `valid`, `test`, the name of another validation set, or `test/NAME`."""
+
+
+def record_scores(run: Path, record: ScoreRecord) -> None:
+    """Write the scores of a run, for `read_scores`."""
+    write_file(RunFolder(run).scores, json.dumps(asdict(record), indent=2).encode() + b"\n")
+
+
+def read_scores(run: Path) -> ScoreRecord | None:
+    """Read the scores of a run; None if there are none, or they are corrupt."""
+    path = RunFolder(run).scores
+    with suppress(UserError):
+        return parse_json(path, read_regular_file(path, MAX_BYTES), ScoreRecord)
+    return None
+
+
 def newest_progress(run: Path) -> dict[str, Any]:
     """Read the progress of a run's newest checkpoint; empty if there is none, or it is corrupt."""
     with suppress(UserError, IndexError):
@@ -90,8 +115,12 @@ def newest_progress(run: Path) -> dict[str, Any]:
 
 
 def record_average(run: Path, checkpoints: int) -> None:
-    """Record of how many checkpoints `averaged/` is the mean, if training is finished."""
+    """Record of how many checkpoints `averaged/` is the mean, if training is finished.
+
+    The scores are those of the model before, and are removed.
+    """
     folder = RunFolder(run)
+    folder.scores.unlink(missing_ok=True)
     if finished := folder.read_finished():
         finished["averaged"] = checkpoints
         write_file(folder.finished, json.dumps(finished).encode())

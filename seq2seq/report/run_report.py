@@ -17,6 +17,7 @@ from seq2seq.paper.details import Row, compare
 from seq2seq.report.overview import best_validation
 from seq2seq.report.record import (
     DataRecord,
+    ScoreRecord,
     folder_of_text,
     known_settings,
     newest_progress,
@@ -76,11 +77,11 @@ class RunReport:
 def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") -> RunReport:
     """Translate the test sets with the model of a run, and collect the figures.
 
-    Without test sets, the texts are the run's validation sets.
+    Without test sets, the texts are the run's own: its validation sets, then its test sets.
     """
     config = read_config(run)
     try:
-        texts = tests or validation_sets(run, config)
+        texts = tests or own_sets(run, config)
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     folder, files = find_model(run), RunFolder(run)
@@ -119,6 +120,12 @@ def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") ->
     )
 
 
+def score_record(report: RunReport) -> ScoreRecord:
+    """Return the scores of a report on the run's own sets, to be recorded."""
+    sets = {one.name: one.scores for one in report.sets}
+    return ScoreRecord(report.model, report.search, sets)
+
+
 def _drawable(record: Metrics) -> Metrics:
     """Leave out what can't be drawn, and what JSON can't hold."""
     return {name: value for name, value in record.items() if abs(value) <= _LARGEST}
@@ -139,21 +146,22 @@ def _curves(records: Sequence[Metrics]) -> dict[str, list[tuple[float, float]]]:
     return curves
 
 
-def validation_sets(run: Path, config: Config) -> list[TextSet]:
-    """Read the validation sets of a run: `valid` and `data.valid_sets`."""
+def own_sets(run: Path, config: Config) -> list[TextSet]:
+    """Read the validation and test sets of a run: `data.valid_sets.a` is `a`, others `test/a`."""
     sets = []
-    for name in config.data.validation_names():
+    for name in (*config.data.validation_names(), *config.data.test_names()):
         split = Split(config.data, name)
         with folder_of_text(run):
             pairs = list(filter(has_text, split.pairs()))
         texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        sets.append(TextSet(name.removeprefix("valid_sets."), *texts, split.target_language))
+        short = name.removeprefix("valid_sets.").replace("test_sets.", "test/")
+        sets.append(TextSet(short, *texts, split.target_language))
     return sets
 
 
 def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep:
     """Choose where a model of a run aligns, by the run's first validation set."""
-    valid = validation_sets(run, read_config(run))[0]
+    valid = own_sets(run, read_config(run))[0]
     return choose_step(trained, KnownText(valid.sources, valid.references, valid.language))
 
 

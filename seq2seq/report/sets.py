@@ -33,7 +33,7 @@ class TextSet:
     """Parallel text to translate and score."""
 
     name: str
-    """`valid`, or the path of the source file."""
+    """`valid`, `test`, the name of another validation set, `test/NAME`, or a path of sources."""
     sources: list[str]
     references: list[str]
     language: str | None = None

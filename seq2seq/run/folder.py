@@ -31,12 +31,15 @@ class RunFolder:
         """The mean of the last checkpoints, if it is better."""
         self.finished = path / "finished.json"
         """Written when training and averaging are finished; says why training ended."""
+        self.scores = path / "scores.json"
+        """The scores of its model on the validation and test sets, which the report has found."""
         self.page = path / "report.html"
 
     @property
     def files(self) -> list[Path]:
         """The files that are a run's own, models and checkpoints not counted."""
-        return [self.config, self.data, self.sessions, self.log, self.metrics, self.finished]
+        start = [self.config, self.data, self.sessions, self.log]
+        return [*start, self.metrics, self.finished, self.scores]
 
     def checkpoint(self, step: int) -> Path:
         """The folder of a checkpoint."""

@@ -273,6 +273,7 @@ class TrainingRun:
         """Write a checkpoint, and remove the oldest and what an earlier end of the run has left."""
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         self.files.finished.unlink(missing_ok=True)
+        self.files.scores.unlink(missing_ok=True)
         trained, state = self._trained(trainer.model), self.state().to_json()
         step, mean = trainer.progress.step, None if running_mean is None else running_mean.weights
         self.newest = checkpoint.save_checkpoint(

@@ -20,7 +20,7 @@ from tests.cli.conftest import Terminal, losses, overrides
 
 def test_a_run_leaves_its_files_in_the_run_folder(trained: Path) -> None:
     names = "best checkpoints config.yaml data.json finished.json"
-    names += " metrics.jsonl report.html sessions.jsonl tensorboard train.log"
+    names += " metrics.jsonl report.html scores.json sessions.jsonl tensorboard train.log"
     assert sorted({path.name for path in trained.iterdir()} - {"averaged"}) == names.split()
     assert "a step takes about" in (trained / "train.log").read_text()
     steps = [f"step_{step:08d}" for step in (150, 300, 450)]

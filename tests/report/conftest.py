@@ -28,12 +28,14 @@ def run(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train for four steps on text with markup and bidi marks in it."""
     folder = tmp_path_factory.mktemp("report")
     parts = {"train": [*sentences[10:], HOSTILE], "valid": [HOSTILE, *sentences[:10]]}
+    parts["test"] = [*sentences[:4], "the sea."]
     for split, lines in parts.items():
         (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
         (folder / f"{split}.target").write_text("\n".join(lines[::-1]) + "\n")
     code = main(
         [
             "train", *data_words(folder), *TINY_MODEL,
+            *(f"data.test.{side}={folder / f'test.{side}'}" for side in ("source", "target")),
             "data.tokenizer.vocab_size=80", "training.max_steps=4", "training.checkpoint_steps=2",
             "training.source_tokens=100", "training.target_tokens=100", "training.warmup_steps=4",
             "training.micro_batch_tokens=100", "license=cc-by-4.0", "search.max_extra_tokens=5",

@@ -4,6 +4,7 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,17 @@ def test_the_scores_of_the_card_are_those_of_the_model(run: Path, seq2seq_json: 
     assert card.data.license == "cc-by-4.0"
     assert card.data.pipeline_tag == "translation"
     assert card.data.eval_results[0].metric_args == {"beam_size": 4, "alpha": 0.6}
-    texts = ("-s", run.parent / "valid.source", "-r", run.parent / "valid.target")
-    scored = seq2seq_json("score", "--model", run, *texts)["scores"]
-    scores = {score["name"]: score for score in scored}
-    for result, name in zip(card.data.eval_results, ("BLEU", "chrF2", "TER"), strict=True):
-        assert result.metric_value == pytest.approx(scores[name]["value"], abs=0.005)
-        assert result.metric_name == f"{name} {scores[name]['signature']}"
-        assert f"| {name} | {scores[name]['value']:.2f} |" in card.text
+    results = iter(card.data.eval_results)
+    for split, words in (("valid", "validation"), ("test", "test")):
+        texts = ("-s", run.parent / f"{split}.source", "-r", run.parent / f"{split}.target")
+        scored = seq2seq_json("score", "--model", run, *texts)["scores"]
+        scores = {score["name"]: score for score in scored}
+        for result, name in zip(islice(results, 3), ("BLEU", "chrF2", "TER"), strict=True):
+            assert result.dataset_split == words
+            assert result.metric_value == pytest.approx(scores[name]["value"], abs=0.005)
+            assert result.metric_name == f"{name} {scores[name]['signature']}"
+            assert f"| {words} | {name} | {scores[name]['value']:.2f} |" in card.text
+    assert next(results, None) is None
     assert "with beam 4 and alpha 0.6." in card.text
 
 

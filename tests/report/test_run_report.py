@@ -24,7 +24,7 @@ from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
 from seq2seq.paper.details import compare
 from seq2seq.report.page import draw_page
-from seq2seq.report.record import train_command
+from seq2seq.report.record import read_scores, train_command
 from seq2seq.report.run_report import as_trained, make_report
 from seq2seq.report.sets import Overlap, TextSet
 from seq2seq.run.config import read_config
@@ -171,8 +171,38 @@ def test_the_best_validation_is_that_of_the_model_that_was_kept(run: Path, tmp_p
     report = make_report(copy, [])
     assert report.best == validations[1]
     assert "BLEU 28.00 (valid), 20.00 (more), 24.00 (mean) at step 4." in draw_page(report)
-    assert [one.name for one in report.sets] == ["valid", "more"]
+    assert [one.name for one in report.sets] == ["valid", "more", "test"]
     assert report.sets[0].scores == report.sets[1].scores
+
+
+def test_the_model_that_a_training_ends_with_is_scored_on_its_test_sets(
+    run: Path, tmp_path: Path, seq2seq_json: Callable
+) -> None:
+    source, reference = (run.parent / f"test.{side}" for side in ("source", "target"))
+    scores = seq2seq_json("score", "--model", run, "-s", source, "-r", reference)["scores"]
+    record = read_scores(run)
+    assert record.model == find_model(run).name
+    assert list(record.sets) == ["valid", "test"]
+    assert list(map(asdict, record.sets["test"])) == scores
+    bleu = scores[0]
+    log = (run / "train.log").read_text()
+    assert f"test: BLEU {bleu['value']:.2f} ({bleu['signature']}), chrF2 " in log
+    rows = [row for row in table_rows((run / "report.html").read_text()) if row[0] == "test"]
+    assert [row[2] for row in rows] == [score["name"] for score in scores]
+
+    # A report records them again, with a set that was added; a new mean has none.
+    more = {
+        "data.test_sets.other.source": str(source),
+        "data.test_sets.other.target": str(reference),
+    }
+    copy = copy_run(run, tmp_path / "run", more)
+    (copy / "scores.json").write_text("corrupt")
+    assert read_scores(copy) is None
+    assert main(["report", str(copy)]) == 0
+    assert list(read_scores(copy).sets) == ["valid", "test", "test/other"]
+    assert read_scores(copy).sets["test/other"] == record.sets["test"]
+    assert main(["average", "--model", str(copy), "--last", "1"]) == 0
+    assert read_scores(copy) is None
 
 
 def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""`seq2seq runs` on run folders that were made for it."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from seq2seq.run.sessions import Session
+from tests.toy import validation
+
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+SESSION = Session(
+    started="2026-01-01T10:00:00+00:00", step=0, version="0.3.0", code="0123456789ab",
+    commit="abcdef012345, changed", torch="2.13.0", python="3.11.2", machine="Some CPU",
+    precision="fp32", processes=1, threads=2, command="seq2seq train", folder="/",
+)  # fmt: skip
+
+
+def make_run(
+    folder: Path,
+    *,
+    seed: int = 1,
+    bleu: float = 20.0,
+    test: float | None = None,
+    ended: bool = True,
+    signature: str = SIGNATURE,
+    machine: str = "Some CPU",
+    **settings: Any,
+) -> Path:
+    """Write what a run leaves, with a test score or without any scores of its last model."""
+    folder.mkdir(parents=True)
+    config = OmegaConf.create({"seed": seed})
+    for key, value in settings.items():
+        OmegaConf.update(config, key.replace("__", "."), value, force_add=True)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 100, **validation(bleu)}))
+    (folder / "sessions.jsonl").write_text(json.dumps(asdict(SESSION) | {"machine": machine}))
+    if ended:
+        (folder / "finished.json").write_text('{"ended": "at step 100 of 100"}')
+    if test is not None:
+        values = {"valid": bleu, "test": test, "test/news": test - 1}
+        sets = {}
+        for name, value in values.items():
+            scores = [("BLEU", value, signature), ("chrF2", value + 30, "nrefs:1|nc:6")]
+            sets[name] = [{"name": n, "value": v, "signature": s} for n, v, s in scores]
+        record = {"model": "best", "search": {"beam_size": 4, "alpha": 0.6}, "sets": sets}
+        (folder / "scores.json").write_text(json.dumps(record))
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Three seeds of two dropout rates, on folders of three machines."""
+    for seed, machine in enumerate(("anna", "ben", "chloé"), start=1):
+        for rate in (0.1, 0.3):
+            folder = tmp_path / "runs" / machine / f"model.dropout={rate},seed={seed}"
+            bleu = 20 + seed + 10 * rate
+            make_run(folder, seed=seed, bleu=bleu, test=bleu / 2, model__dropout=rate)
+    return tmp_path / "runs"
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+
+
+def test_runs_are_found_however_deep_they_lie_and_other_folders_are_named(
+    sweep: Path, seq2seq: Callable
+) -> None:
+    (sweep / "notes" / "deep").mkdir(parents=True)
+    (sweep / "ben" / "figures").mkdir()
+    (sweep / "ben" / "back").symlink_to(sweep)
+    (sweep / ".git").mkdir()
+    result = seq2seq("runs", "--format", "json", sweep)
+    names = {row["run"] for row in json.loads(result.out)}
+    assert names == {str(path.parent) for path in sweep.rglob("config.yaml")}
+    assert len(names) == 6
+    told = [line for line in result.err.splitlines() if "left out" in line]
+    assert len(told) == 1
+    assert told[0].endswith(f"{sweep / 'ben' / 'figures'}, {sweep / 'notes'}")
+
+
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_listed(
+    sweep: Path, seq2seq: Callable
+) -> None:
+    broken = next((sweep / "ben").iterdir())
+    (broken / "config.yaml").write_text("- not a configuration")
+    result = seq2seq("runs", "--format", "json", sweep)
+    assert result.code == 1
+    assert len(json.loads(result.out)) == 5
+    assert f"seq2seq: left out: {broken / 'config.yaml'}: not a configuration" in result.err
+    alone = seq2seq("runs", broken)
+    assert (alone.code, alone.out) == (1, "")
+
+
+def test_the_scores_of_the_last_model_are_listed_with_signature_and_origin(
+    sweep: Path, seq2seq: Callable
+) -> None:
+    rows = json.loads(seq2seq("runs", "--format", "json", sweep).out)
+    bleus = [row["BLEU"] for row in rows]
+    assert bleus == sorted(bleus, reverse=True)
+    best = rows[0]
+    assert (best["seed"], best["model.dropout"]) == (3, 0.3)
+    scores = (best["BLEU"], best["chrF"], best["BLEU test"], best["chrF test"])
+    assert scores == (26.0, 56.0, 13.0, 43.0)
+    assert (best["BLEU test/news"], best["chrF test/news"]) == (12.0, 42.0)
+    text = seq2seq("runs", sweep)
+    assert f"\nBLEU|{SIGNATURE}\n" in text.out
+    assert f"program (in all runs): {SESSION.program}\n" in text.out
+    assert "machine (in all runs): Some CPU\n" in text.out
+    assert "--seeds" in text.err
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_row(sweep: Path, seq2seq: Callable) -> None:
+    make_run(sweep / "anna" / "still", seed=4, bleu=90, ended=False, model__dropout=0.1)
+    rows = json.loads(seq2seq("runs", "--seeds", "--format", "json", sweep).out)
+    assert [row["model.dropout"] for row in rows] == [0.3, 0.1]
+    for row in rows:
+        bleus = [20 + seed + 10 * row["model.dropout"] for seed in (1, 2, 3)]
+        assert row["seeds"] == [1, 2, 3]
+        expected = {"mean": fmean(bleus), "min": bleus[0], "max": bleus[2]}
+        assert row["BLEU"] == pytest.approx(expected)
+        halves = {name: value / 2 for name, value in expected.items()}
+        assert row["BLEU test"] == pytest.approx(halves)
+    text = seq2seq("runs", "--seeds", sweep).out
+    cells = rows_of(text)[2]
+    assert cells[:2] == ["0.3", "1, 2, 3"]
+    assert "25.00 (24.00–26.00)" in cells
+    assert f"not ended yet: {sweep / 'anna' / 'still'}" in text
+
+
+def test_a_latex_table_is_escaped_and_has_its_signatures_as_comments(
+    tmp_path: Path, seq2seq: Callable
+) -> None:
+    for number, name in enumerate(("50%_of_A&B", "all_$")):
+        make_run(tmp_path / name, test=10.0 + number, bleu=20.0 + number, data__name=name)
+    printed = seq2seq("runs", "--format", "latex", tmp_path).out
+    comments = [line for line in printed.splitlines() if line.startswith("%")]
+    assert comments[0] == r"% \usepackage{booktabs}"
+    assert f"% BLEU|{SIGNATURE}" in comments
+    table = printed.splitlines()[len(comments) :]
+    assert table[0].startswith(r"\begin{tabular}{l")
+    assert table[-1] == r"\end{tabular}"
+    assert {r"\toprule", r"\midrule", r"\bottomrule"} <= set(table)
+    rows = [line.removesuffix(r"\\").split(" & ") for line in table if line.endswith(r"\\")]
+    assert len({len(row) for row in rows}) == 1
+    assert rows[1][0].strip() == r"all\_\$"
+    assert rows[2][0].strip() == r"50\%\_of\_A\&B"
+
+
+def test_scores_of_several_signatures_are_said_not_to_be_comparable(
+    tmp_path: Path, seq2seq: Callable
+) -> None:
+    make_run(tmp_path / "a", test=1.0)
+    make_run(tmp_path / "b", test=2.0, signature="nrefs:1|tok:zh", machine="Another")
+    make_run(tmp_path / "c")
+    text = seq2seq("runs", tmp_path).out
+    assert "BLEU: the signatures differ, and these scores can't be compared" in text
+    assert f"BLEU|nrefs:1|tok:zh, of {tmp_path / 'b'} (BLEU)" in text
+    assert "machine (not the same in all runs): " in text
+    assert re.search(rf"seq2seq report RUN scores it\): {tmp_path / 'c'}$", text, re.M)
+
+
+def test_the_table_fits_a_terminal_and_no_cell_is_lost(
+    sweep: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(sweep / f"a{'b' * 100}", data__train__source="x" * 300, training__init_std=0.02)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = seq2seq("runs", sweep).out.splitlines()
+    table = lines[: max(i for i, line in enumerate(lines) if not line) + 1]
+    assert max(map(len, table)) <= 80
+    whole = "".join(table)
+    assert whole.count("x") >= 300
+    for title in ("dropout", "seed", "init_std", "perplexity", "BLEU", "test/news"):
+        assert title in whole
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert "x" * 24 in seq2seq("runs", sweep).out
+
+
+def test_what_a_stranger_has_named_is_shown_and_not_interpreted(
+    tmp_path: Path, seq2seq: Callable
+) -> None:
+    make_run(tmp_path / "a", data__name="\x1b[31mred")
+    make_run(tmp_path / "b\u202e", machine="\x1b]0;title\x07\nnext")
+    for form in ("text", "markdown", "latex"):
+        printed = seq2seq("runs", "--format", form, tmp_path).out
+        assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+        assert not any(line.startswith("next") for line in printed.splitlines())
