@@ -125,10 +125,12 @@ def test_the_limits_are_inclusive_and_count_the_end(run: Preparation, limit: int
     assert 0 < len(expected) < len(TRAIN)
 
 
-def test_validation_keeps_its_text_and_drops_for_the_loss_only(run: Preparation) -> None:
+def test_validation_keeps_all_text_but_blank_pairs_and_drops_long_ones_for_the_loss(
+    run: Preparation,
+) -> None:
     valid = [("", "a"), ("a  house", "A\u2028B"), ("a", "TREE " * 12), ("a", "TREE " * 90)]
     prepared = run(TRAIN, valid, filter=FilterConfig(max_tokens=30, max_length_ratio=2))
-    assert prepared.valid_sets["valid"].pairs == valid
+    assert prepared.valid_sets["valid"].pairs == valid[1:]
     for ids, pair in zip(contents(prepared.valid_sets["valid"].corpus), valid[1:3], strict=True):
         assert [side[:-1] for side in ids] == prepared.tokenizer.encode_target([*pair])
     assert "valid: 4 pairs read, 2 kept; skipped: 1 blank source, 1 too long" in run
