@@ -45,6 +45,8 @@ class Progress:
     """Whether this step is saved, and still to be validated."""
     unrecorded: StepMetrics = field(default_factory=StepMetrics)
     """The updates since the last record."""
+    train_loss: NonNegativeFloat = 0.0
+    """The mean cross-entropy of the updates of the last record, in nats per target token."""
     changes: list[str] = field(default_factory=list)
     """Settings that changed when the run was resumed, one line each."""
     ended: str = ""
@@ -168,7 +170,9 @@ class Trainer:
             progress.unrecorded.add(metrics)
         recorder.show_progress(progress)
         if log:
-            recorder.record_metrics(progress, progress.unrecorded.summary())
+            unrecorded = progress.unrecorded
+            progress.train_loss = unrecorded.cross_entropy / unrecorded.target_tokens
+            recorder.record_metrics(progress, unrecorded.summary())
             progress.unrecorded = StepMetrics()
 
     def _validate(

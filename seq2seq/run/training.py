@@ -37,7 +37,14 @@ from seq2seq.run.config import (
 from seq2seq.run.folder import RunFolder, checkpoints, find_model
 from seq2seq.run.records import RunRecorder, describe_validation
 from seq2seq.run.sessions import add_session, changed_program, read_sessions, this_session
-from seq2seq.run.validation import Guessing, MakeTranslator, SetShare, summarize, validate_share
+from seq2seq.run.validation import (
+    Failure,
+    Guessing,
+    MakeTranslator,
+    SetShare,
+    summarize,
+    validate_share,
+)
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
 from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import Positions
@@ -85,10 +92,10 @@ def run_training(
             " one command"
         )
     # The sweeper of a --multirun may try the same values twice at once.
-    wait = resume_hint is not None
+    is_swept = resume_hint is not None
     with (
         exit_on_signals() as received,
-        checkpoint.lock_run_folder(folder, world, resume=config.resume, wait=wait) as resume,
+        checkpoint.lock_run_folder(folder, world, resume=config.resume, wait=is_swept) as resume,
     ):
         # Prepare: a failure leaves no folder behind.
         run = TrainingRun(config, folder, world, guests, resume=resume)
@@ -98,7 +105,7 @@ def run_training(
         if run.trainer.limit_reached() and not run.trainer.progress.validation_pending:
             if world.is_main:
                 run.finish_again()
-            return run.result()
+            return run.result(is_swept=is_swept)
         seconds = fit_memory(run.trainer)
         if before is not None:
             run.warn_of_changes(before)
@@ -122,7 +129,7 @@ def run_training(
         logger.info(f"finished: {run.trainer.progress.ended}")
         if world.is_main:
             run.finish()
-    return run.result()
+    return run.result(is_swept=is_swept)
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -169,16 +176,25 @@ class TrainingRun:
         self.cut_off = False
         """Whether time was over during the last validation."""
 
-    def result(self) -> float:
+    def failure(self) -> Failure | None:
+        """Describe a best model that is no better than a guess; None if it is better."""
+        progress = self.trainer.progress
+        if progress.best_score > 0:  # more than chance, even if it overfits
+            return None
+        return self.guessing.failure(progress.best_loss, progress.train_loss)
+
+    def result(self, *, is_swept: bool) -> float:
         """Return the best validation's measure of `training.select_by`.
+
+        A sweeper is given that of a diverged training, too, and goes on.
 
         Raises:
             UserError: The best model is worse than guessing, though the rate has fully risen.
 
         """
         progress, training = self.trainer.progress, self.config.training
-        failure = self.guessing.failure(progress.best_loss)
-        if failure and failure.is_divergence and progress.step >= training.warmup_steps:
+        failure, has_risen = self.failure(), progress.step >= training.warmup_steps
+        if failure and failure.is_divergence and has_risen and not is_swept:
             raise UserError(f"{self.folder}: {failure.message}, and start with a new run_dir")
         return progress.best_loss if training.select_by == "loss" else progress.best_score
 
@@ -263,7 +279,8 @@ class TrainingRun:
     def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
         """Compute loss, perplexity and BLEU on the validation sets from all shares."""
         metrics, self.cut_off = summarize(shares, self.config, self.data)
-        failure = self.guessing.failure(metrics[f"{self.config.training.selecting_set}/loss"])
+        loss = metrics[f"{self.config.training.selecting_set}/loss"]
+        failure = self.guessing.failure(loss, self.trainer.progress.train_loss)
         if failure and failure.is_divergence and not self.warned_of_loss:
             self.warned_of_loss = True
             logger.warning(failure.message)
@@ -326,7 +343,7 @@ class TrainingRun:
             logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
         else:
             self.recorder.report(str(self.compute.device))
-        if failure := self.guessing.failure(progress.best_loss):
+        if failure := self.failure():
             logger.warning(failure.message)
             return
         languages = self._trained(self.trainer.model).target_languages

@@ -27,6 +27,7 @@ logger = logging.getLogger("seq2seq")
 
 _LOSS_BATCH_TOKENS = 2048
 _COUNTED_PAIRS = 100_000  # of the training text
+_UNTRAINED = 1.0  # nats; the loss of a model that has learned nothing exceeds a guess by less
 # Of training.max_minutes: the outputs of a model that doesn't end them take long.
 _MAX_SHARE = 0.1
 
@@ -72,14 +73,18 @@ class Guessing:
         shares = counts[counts > 0] / len(ids)
         return cls(math.log(vocab_size), float(-(shares * np.log(shares)).sum()))
 
-    def failure(self, loss: float) -> "Failure | None":
-        """Describe a loss that is no better than a guess; None if it is better."""
-        if not loss <= self.uniform:
+    def failure(self, loss: float, train_loss: float) -> "Failure | None":
+        """Describe a validation loss that is no better than a guess; None if it is better.
+
+        If the model has learned its training text, it is no divergence.
+        """
+        limit = self.uniform + _UNTRAINED
+        if not (loss <= limit or train_loss <= limit):
             return Failure(
                 is_divergence=True,
                 message=f"validation loss {loss:,.3f} is worse than guessing, {self.uniform:.3f}:"
-                " the training has diverged, or has hardly begun: lower"
-                " training.learning_rate_scale or raise training.warmup_steps",
+                " the training has diverged: lower training.learning_rate_scale or raise"
+                " training.warmup_steps",
             )
         if loss >= self.by_frequency:
             return Failure(
@@ -96,7 +101,8 @@ class Failure:
     """A loss that is no better than a guess."""
 
     is_divergence: bool
-    """Whether it is worse than that of tokens that are equally probable."""
+    """Whether both losses, of validation and training, are clearly worse than those of tokens that
+    are equally probable."""
     message: str
 
 

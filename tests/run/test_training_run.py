@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import logging
+import math
 import os
 import shutil
 import signal
@@ -31,7 +32,8 @@ from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.folder import checkpoints
 from seq2seq.run.records import FileRecorder, describe_validation, read_metrics
-from seq2seq.run.training import TrainingRun, describe, make_trainer
+from seq2seq.run.training import TrainingRun, describe, make_trainer, run_training
+from seq2seq.run.validation import Guessing
 from seq2seq.text import SentencePair
 from seq2seq.trainer import Progress
 from seq2seq.transformer import Transformer
@@ -105,6 +107,33 @@ def test_a_diverged_training_warns_once_and_ends_in_an_error_without_a_next_comm
     assert "next:" not in log(tmp_path)
     with pytest.raises(UserError, match="worse than guessing"):  # nothing to do, and still no model
         train(toy, tmp_path, learning_rate_scale=300.0, max_steps=6, resume=True)
+
+
+def test_a_sweeper_is_given_the_figure_of_a_diverged_training(toy: Config, tmp_path: Path) -> None:
+    training = replace(toy.training, learning_rate_scale=300.0, max_steps=6, select_by="loss")
+    config, world = replace(toy, training=training), Processes()
+    assert run_training(config, tmp_path / "run", "", world, resume_hint="resume=auto") > np.log(60)
+
+
+def test_an_honest_training_that_has_hardly_begun_has_not_diverged(
+    toy: Config, tmp_path: Path, warned: list[str]
+) -> None:
+    # The loss of new weights is above that of equally probable tokens.
+    train(toy, tmp_path, learning_rate_scale=1e-9, warmup_steps=1, max_steps=1)
+    loss = next(
+        r["valid/loss"] for r in read_metrics(tmp_path / "metrics.jsonl") if "valid/loss" in r
+    )
+    assert loss > np.log(60)
+    assert not any("diverged" in line for line in warned)
+
+
+def test_a_model_that_has_learned_its_training_text_alone_has_not_diverged() -> None:
+    guessing = Guessing(uniform=4.0, by_frequency=3.0)
+    diverged = {
+        losses: (failure := guessing.failure(*losses)) is not None and failure.is_divergence
+        for losses in ((9.0, 0.1), (9.0, 9.0), (math.nan, 9.0), (4.5, 9.0))
+    }
+    assert [*diverged.values()] == [False, True, True, False]
 
 
 def test_a_model_that_knows_no_more_than_frequencies_is_no_success(
