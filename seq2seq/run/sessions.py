@@ -105,9 +105,14 @@ def _read_sessions(path: Path) -> Iterator[Session]:
 
 def changed_program(before: list[Session], now: Session) -> str:
     """Say that a run is continued by another program than its last session's; else ""."""
-    if not before or before[-1].program == now.program:
+    # Another commit may have the same code.
+    if not before or _computes(before[-1]) == _computes(now):
         return ""
     return f"begun by {before[-1].program}, and continued by {now.program}"
+
+
+def _computes(session: Session) -> tuple[str, ...]:
+    return session.version, session.code, session.torch
 
 
 def digest_of_code(package: Path) -> str:

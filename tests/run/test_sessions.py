@@ -29,10 +29,11 @@ def test_each_start_is_recorded_and_another_program_is_told_of(
     assert datetime.now().astimezone() - datetime.fromisoformat(before[0].started) < timedelta(1)
     assert (before[0].version, before[0].torch) == (seq2seq.__version__, torch.__version__)
     assert (before[0].precision, before[0].threads) == ("fp32", torch.get_num_threads())
+    path = run / "sessions.jsonl"
+    path.write_text(path.read_text().replace('"commit": "', '"commit": "of the documents'))
     train(config, run, resume=True, max_steps=3)
     assert not any("continued by" in line for line in warned)
 
-    path = run / "sessions.jsonl"
     path.write_text(path.read_text().replace(before[0].code, "another code") + "corrupt\n")
     train(config, run, resume=True, max_steps=4)
     (line,) = [line for line in warned if "continued by" in line]
