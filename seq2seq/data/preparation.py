@@ -285,7 +285,8 @@ class _CachedCorpus:
         for row, pair in enumerate(split.pairs()):
             if has_text(pair):
                 is_empty = False
-                yield from add_noise(pair, capitals, languages, ["vocabulary", row])
+                number = "vocabulary", row
+                yield from add_noise(pair, capitals, languages, number) if capitals else pair
         if is_empty:
             raise UserError(f"{split}: no pair has text on both sides; training needs pairs")
 
