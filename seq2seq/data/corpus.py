@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from seq2seq.data.noise import NoiseConfig
-from seq2seq.data.pairs import HeldOut, PairsFile, hold_out, pair_of, source_digest
+from seq2seq.data.pairs import HeldOut, PairsFile, check_csv, hold_out, pair_of, source_digest
 from seq2seq.errors import UsageError, UserError, check_number, reason_of
 from seq2seq.settings import digested
 from seq2seq.text import SentencePair, is_url, open_raw, read_two_files
@@ -119,7 +119,8 @@ class DataConfig:
     """More test sets, by name: each is scored as `test` is."""
 
     dataset: str | None = digested(None)
-    """Hugging Face dataset: a name on the hub, or a local folder of parquet, json or csv files."""
+    """Hugging Face dataset: a name on the hub, or a local parquet, json or csv file, or a folder
+    of them."""
 
     dataset_config: str | None = digested(None)
     """Configuration of the dataset, if it has several."""
@@ -222,6 +223,7 @@ def prefix_errors(key: str) -> Iterator[None]:
 
 _FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CHUNK_ROWS = 1000
+_DATASET_SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl")
 _HUB_SECONDS = 10
 
 
@@ -424,25 +426,30 @@ class _DatasetSplit:
                     number += 1
                     row = dict(zip(columns, values, strict=True))
                     yield pair_of(row, languages, f"{self}, row {number}")
-        except UserError:
-            raise
         except Exception as error:  # the library's errors share no class
+            for file in self.files().values():
+                if file.lower().endswith(".csv"):
+                    check_csv(file)
+            if isinstance(error, UserError):
+                raise
             raise UserError(
                 f"dataset {self.name}, split {self.split}: can't be read: {reason_of(error)};"
                 " repair the file, or give other files instead (data=files)"
             ) from error
 
     def files(self) -> dict[str, str]:
-        """The files of a local folder, by their names in it."""
-        if (folder := self._folder()) is None:
+        """The file, or the files of a local folder, by their names in it."""
+        if (folder := self._local()) is None:
             return {}
+        if folder.is_file():
+            return {folder.name: str(folder)}
         files = filter(Path.is_file, sorted(folder.rglob("*")))
         return {str(file.relative_to(folder)): str(file) for file in files}
 
     def update(self, digest: Any, sums: Mapping[str, str]) -> None:
         """Add to a digest what determines the content."""
         digest.update(repr((self.config, self.data_folder, self.split)).encode())
-        if self._folder() is not None:
+        if self._local() is not None:
             for file, file_sum in sums.items():
                 digest.update(os.fsencode(file) + f"\0{file_sum}".encode())
         elif self.revision and _FULL_COMMIT.fullmatch(self.revision):
@@ -450,14 +457,16 @@ class _DatasetSplit:
         else:
             digest.update(str(self._rows()._fingerprint).encode())
 
-    def _folder(self) -> Path | None:
-        """The local folder, or None for a name on the hub."""
+    def _local(self) -> Path | None:
+        """The local folder or file, or None for a name on the hub."""
         name = str(self.name)
-        folder = Path(name).expanduser()
-        if folder.is_dir():
-            return folder
-        if folder.is_absolute() or name.startswith((".", "~")):
+        path = Path(name).expanduser()
+        if path.is_dir() or path.is_file():
+            return path
+        if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
             raise UserError(f"data.dataset={name}: no such folder")
+        if path.suffix.lower() in _DATASET_SUFFIXES:
+            raise UserError(f"data.dataset={name}: no such file")
         return None
 
     def _rows(self) -> Any:
@@ -466,9 +475,10 @@ class _DatasetSplit:
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
-        folder = self._folder()
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are told below
+        local = self._local()
         try:
-            if folder is None:
+            if local is None:
                 self._go_offline_if_unreachable()
                 return datasets.load_dataset(
                     self.name,
@@ -477,10 +487,13 @@ class _DatasetSplit:
                     split=self.split,
                     revision=self.revision,
                 )
-            if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
-                return _saved_split(folder, self.split)
+            if any((local / name).exists() for name in ("dataset_dict.json", "state.json")):
+                return _select(local, _saved_splits(local), self.split)
             builder = datasets.load_dataset_builder(
-                str(folder), self.config, data_dir=self.data_folder
+                str(local.parent if local.is_file() else local),
+                self.config,
+                data_dir=self.data_folder,
+                data_files=[local.name] if local.is_file() else None,
             )
             if hasattr(builder.config, "keep_default_na"):  # of CSV files
                 # Else the sentences "None", "null" and "NA" would be missing values.
@@ -489,7 +502,7 @@ class _DatasetSplit:
                 builder.config.index_col = False
                 warnings.filterwarnings("error", "Length of header or names does not match")
             # Streamed: else the library keeps a copy and may serve it when files change.
-            return builder.as_streaming_dataset(self.split)
+            return _select(local, builder.as_streaming_dataset(), self.split)
         except UserError:
             raise
         except Exception as error:  # the library's errors share no class
@@ -512,14 +525,32 @@ class _DatasetSplit:
             huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
 
-def _saved_split(folder: Path, split: str) -> Any:
-    """Open a split of what `save_to_disk` wrote."""
+def _saved_splits(folder: Path) -> dict[str, Any]:
+    """Open the splits of what `save_to_disk` wrote."""
     import datasets
 
     saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.Dataset):
         name = str(saved.split)
-        saved = {name if saved.split and name.isidentifier() else "train": saved}
-    if split not in saved:
-        raise UserError(f"{folder}: has no split {split} but {', '.join(saved)}")
-    return saved[split]
+        return {name if saved.split and name.isidentifier() else "train": saved}
+    return dict(saved)
+
+
+def _select(path: Path, splits: Mapping[str, Any], wanted: str) -> Any:
+    """Return a split, a slice such as ``train[:90%]``, or a sum of them."""
+    import datasets
+
+    if wanted in splits:
+        return splits[wanted]
+    names = re.findall(r"\w[\w.]*(?=\s*(?:\[|\(|\+|$))", wanted)
+    for name in names or [wanted]:
+        if name not in splits:
+            raise UserError(f"{path}: has no split {name} but {', '.join(map(str, splits))}")
+    rows = {
+        name: sum(len(next(iter(b.values()))) for b in splits[name].iter(batch_size=_CHUNK_ROWS))
+        for name in names
+    }
+    parts = datasets.ReadInstruction.from_spec(wanted).to_absolute(rows)
+    return datasets.concatenate_datasets(
+        [splits[part.splitname].skip(part.from_).take(part.to - part.from_) for part in parts]
+    )

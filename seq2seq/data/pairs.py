@@ -11,7 +11,7 @@ import locale
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -175,16 +175,61 @@ def pair_of(row: Any, languages: Languages, where: str) -> SentencePair:
         row = row["translation"]
     if not isinstance(row, Mapping):
         raise UserError(f"{where}: not a JSON object but {type(row).__name__}")
-    for source_key, target_key in (languages, ("source", "target")):
-        if source_key in row and target_key in row:
-            return SentencePair(
-                _text(row[source_key], source_key, where), _text(row[target_key], target_key, where)
+    if not (keys := _keys_of_sides(tuple(row), languages)):
+        raise UserError(
+            f"{where}: has no keys {languages[0]!r} and {languages[1]!r} but"
+            f" {', '.join(map(repr, row)) or 'none'}; {_advice(row)}"
+        )
+    source, target = (_text(row[key], key, where) for key in keys)
+    return SentencePair(source, target)
+
+
+@lru_cache
+def _keys_of_sides(keys: tuple[str, ...], languages: Languages) -> tuple[str, ...]:
+    """Return the keys of source and target, such as `en` and `de` or `English` and `de-AT`."""
+    for pair in (languages, ("source", "target")):
+        if all(key in keys for key in pair):
+            return pair
+    sides = [[key for key in keys if _names_language(key, code)] for code in languages]
+    one_each = all(len(side) == 1 for side in sides) and sides[0] != sides[1]
+    return (*sides[0], *sides[1]) if one_each else ()
+
+
+def _names_language(key: str, code: str) -> bool:
+    """Tell whether a key is a language's code, one of its regions, or its English name."""
+    key = _normalized_code(key)
+    code_of_name = locale.locale_alias.get(key, "").partition("_")[0]
+    return _normalized_code(code) in (key, key.partition("-")[0], code_of_name)
+
+
+def _advice(row: Mapping[str, Any]) -> str:
+    """Say what makes a row without the keys of the languages readable."""
+    for key, value in row.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            return f"write the rows in {key!r} one per line: jq -c '.{key}[]' FILE > FILE.jsonl"
+        if isinstance(value, str) and re.match(r"\{\s*['\"]", value):
+            return (
+                f"{key!r} is a dictionary that was written as text: save the dataset by"
+                " to_parquet or to_json, or each language in a column of its own"
             )
-    raise UserError(
-        f"{where}: has no keys {languages[0]!r} and {languages[1]!r} but"
-        f" {', '.join(map(repr, row)) or 'none'}; set data.source_language and"
-        " data.target_language"
+    return (
+        "set data.source_language and data.target_language, or rename the columns to 'source'"
+        " and 'target'"
     )
+
+
+def check_csv(path: str) -> None:
+    """Raise an error that names what in a .csv file is no text in UTF-8 or no comma."""
+    with closing(read_text_lines(path)) as lines:
+        header = next(lines, "")
+        for mark in (";", "\t"):
+            if mark in header and "," not in header:
+                raise UserError(
+                    f"{path}:1: the columns are separated by {mark!r}: save the file with commas,"
+                    " or give text with tabs as data.train.pairs=FILE.tsv"
+                )
+        for _ in lines:  # whose bytes are checked
+            pass
 
 
 def _text(value: Any, key: str, where: str) -> str:

@@ -152,10 +152,11 @@ def own_sets(run: Path, config: Config) -> list[TextSet]:
     for name in (*config.data.validation_names(), *config.data.test_names()):
         split = Split(config.data, name)
         with folder_of_text(run):
-            pairs = list(filter(has_text, split.pairs()))
-        texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
+            numbered = [(n, pair) for n, pair in enumerate(split.pairs(), 1) if has_text(pair)]
+        texts = [pair.source for _, pair in numbered], [pair.target for _, pair in numbered]
+        numbers = [number for number, _ in numbered]
         short = name.removeprefix("valid_sets.").replace("test_sets.", "test/")
-        sets.append(TextSet(short, *texts, split.target_language))
+        sets.append(TextSet(short, *texts, split.target_language, numbers))
     return sets
 
 

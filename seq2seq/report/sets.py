@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, islice
 from typing import TypeAlias
@@ -38,6 +38,12 @@ class TextSet:
     references: list[str]
     language: str | None = None
     """Code of the target language, if the model has several."""
+    numbers: Sequence[int] = ()
+    """The lines of the pairs, counted from 1, if blank ones are left out between them."""
+
+    def line(self, number: int) -> int:
+        """Return the line of a pair in the text, both counted from 1."""
+        return self.numbers[number - 1] if self.numbers else number
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def report_sets(
             without_ter=too_long_for_ter([outputs, text.references]),
             bleu_interval=bleu_interval(outputs, text.references, scoring.tokenize),
             output_warnings=warnings,
-            warning_lines=lines,
+            warning_lines=[replace(one, line=text.line(one.line)) for one in lines],
             overlap=overlap,
             samples=choose_samples(text, outputs),
         )
@@ -184,7 +190,7 @@ def choose_samples(text: TextSet, outputs: Sequence[str]) -> list[Sample]:
     samples = []
     for kind, rows in (("worst", worst), ("median", median), ("best", best)):
         for chrf, number, source, reference, output in rows:
-            samples.append(Sample(kind, number, source, reference, output, chrf))
+            samples.append(Sample(kind, text.line(number), source, reference, output, chrf))
     return samples
 
 

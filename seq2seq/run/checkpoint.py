@@ -380,10 +380,13 @@ def data_changes(run: Path, config: Config) -> str:
     changes = [
         f"data.{key}={before.get(key)!r}, now {now.get(key)!r}"
         for key in sorted({**before, **now}, key=_is_place)  # the text counts, not its place
-        if before.get(key) != now.get(key) and not key.startswith(("name", "valid_sets.", "test."))
+        if before.get(key) != now.get(key) and not key.startswith(_NOT_TRAINED_ON)
     ]
     more = [f"{len(changes) - _MAX_CHANGES} more changes"] if len(changes) > _MAX_CHANGES else []
     return "; ".join([*changes[:_MAX_CHANGES], *more])
+
+
+_NOT_TRAINED_ON = ("name", "valid_sets.", "test.", "test_sets.")
 
 
 def _is_place(key: str) -> bool:

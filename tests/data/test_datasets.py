@@ -107,15 +107,76 @@ def test_a_folder_inside_the_dataset(tmp_path: Path) -> None:
     assert read(config) == PAIRS
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv", "saved dataset"])
+def test_slices_of_a_split_are_those_of_a_list(tmp_path: Path, kind: str) -> None:
+    save(tmp_path / "data", kind)
+    for split, rows in {
+        "train[:50%]": PAIRS[:3],
+        "train[2:4]": PAIRS[2:4],
+        "train[-1:]+train[:1]": [PAIRS[-1], PAIRS[0]],
+    }.items():
+        assert read(of_folder(tmp_path / "data", split)) == rows
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_a_single_file_is_a_dataset_of_one_split(tmp_path: Path, kind: str) -> None:
+    save(tmp_path / "data", kind)
+    (file,) = (tmp_path / "data").iterdir()
+    (tmp_path / "data" / "train-other.csv").write_text("en,de\na,b\n")  # which is not read
+    assert read(of_folder(file)) == PAIRS
+    assert list(Split(of_folder(file), "train").files().values()) == [str(file)]
+
+
+@pytest.mark.parametrize("names", [("English", "German"), ("EN", "de-AT"), ("en_US", "DE")])
+def test_columns_may_have_the_names_of_the_languages(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    flat().rename_columns(dict(zip(("en", "de"), names, strict=True))).to_parquet(
+        folder / "train.parquet"
+    )
+    assert read(of_folder(folder)) == PAIRS
+    with pytest.raises(UserError, match="rename the columns to 'source' and 'target'"):
+        read(replace(of_folder(folder), target_language="fr"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("train.csv", b"en;de\na, b;c\n", r"train.csv:1: .*separated by ';': save"),
+        ("train.csv", b"en\tde\na\tb\n", r"train.csv:1: .*separated by '.t': save"),
+        ("train.csv", "en,de\na,b\nc,\xf6\n".encode("cp1252"), r"csv:3: byte 0xf6 .*iconv"),
+        ("train.csv", "en,de\na,b\n".encode("utf-16"), r"csv:1: UTF-16, not UTF-8"),
+        (
+            "train.csv",
+            b"translation\n\"{'en': 'a', 'de': 'b'}\"\n",
+            "'translation' is a dictionary that was written as text",
+        ),
+        ("train.json", b'{"data": [{"en": "a", "de": "b"}]}', r"one per line: jq -c '\.data\[\]'"),
+    ],
+)
+def test_a_file_that_the_library_reads_otherwise_is_named_with_what_to_do(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=says):
+        read(of_folder(tmp_path))
+
+
 def test_refusals_name_the_dataset(tmp_path: Path) -> None:
     save(tmp_path / "data", "parquet")
-    with pytest.raises(UserError, match="split other: can't be loaded"):
+    with pytest.raises(UserError, match="data: has no split other but train"):
         read(of_folder(tmp_path / "data", "other"))
+    with pytest.raises(UserError, match="can't be loaded: Unrecognized instruction"):
+        read(of_folder(tmp_path / "data", "train[:many]"))
     save(tmp_path / "saved", "saved splits")
     with pytest.raises(UserError, match="saved: has no split valid but train, other"):
         read(of_folder(tmp_path / "saved", "valid"))
     with pytest.raises(UserError, match="no such folder"):
         read(of_folder(tmp_path / "absent"))
+    with pytest.raises(UserError, match="no such file"):
+        read(of_folder(Path("absent.parquet")))
     config = replace(of_folder(tmp_path / "data"), target_language="fr")
     with pytest.raises(UserError, match=r"row 1: has no keys 'en' and 'fr'"):
         read(config)

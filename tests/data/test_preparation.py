@@ -301,6 +301,8 @@ def test_text_that_can_t_be_used_is_refused(run: Preparation) -> None:
         ([], "no pair has text on both sides"),
         ([("", "a"), ("b", " ")], "no pair has text on both sides"),
         (TRAIN, "no pair is left after the filters: 300 pairs read, 0 kept"),
+        ([("a" * 5000, "b" * 5000)], "all 2 lines .* more than 4,192 bytes; write a sentence"),
+        ([("a\rb" * 2000, "b\r" * 2500)], r"carriage returns alone end no line: tr '.r' '.n'"),
     ):
         config = run.configure(train, filter=FilterConfig(max_tokens=2))
         with pytest.raises(UserError, match=says):

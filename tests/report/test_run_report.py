@@ -91,6 +91,17 @@ def test_the_page_and_json_agree_with_metrics_and_score(run: Path, seq2seq_json:
     assert report["ended"] == "at step 4 of 4"
 
 
+def test_lines_are_those_of_the_file_though_blank_pairs_are_left_out(
+    run: Path, tmp_path: Path
+) -> None:
+    for side in ("source", "target"):
+        (tmp_path / f"valid.{side}").write_text("\na dog.\n\nthe sea.\n")
+    files = {f"data.valid.{side}": str(tmp_path / f"valid.{side}") for side in ("source", "target")}
+    valid, *_ = make_report(copy_run(run, tmp_path / "run", files), ()).sets
+    assert {sample.line for sample in valid.samples} == {2, 4}
+    assert {line.line for line in valid.warning_lines} <= {2, 4}
+
+
 def test_a_long_line_is_no_sample(run: Path, tmp_path: Path, seq2seq_json: Callable) -> None:
     long = " ".join(f"<i>word{i}" for i in range(20_000))
     source, target = tmp_path / "source", tmp_path / "target"
