@@ -235,7 +235,8 @@ def test_a_stand_in_counts_only_as_a_word_of_its_own(text: str, wrong: tuple[str
         "{{{raw dog}}}",
         "[[a dog|b]]",
         '[dog a="b c"]',
-        "[shortcode]",
+        "[dogs /]",
+        "[dogs] [/dogs]",
         "<!-- a dog -->",
     ],
 )
@@ -258,6 +259,11 @@ def test_quotation_marks_of_typewriters_are_no_code() -> None:
     assert translate(Plan([("a `dog' or `cat', ``a'' or ``b''",)]), str.upper) == [
         "A `DOG' OR `CAT', ``A'' OR ``B''"
     ]
+
+
+@pytest.mark.parametrize("word", ["[optional]", "[e-mail]", "[theme] [b]and[/b]", "[sighs]"])
+def test_a_word_in_brackets_is_no_code(word: str) -> None:
+    assert word.partition("]")[0] in Plan([(f"A man sees {word} here.",)]).lines[0]
 
 
 def test_links_of_markdown_in_strings_go_around_their_words() -> None:
