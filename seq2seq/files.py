@@ -267,7 +267,10 @@ def _temporary_name(path: Path) -> Path:
 
 def _shortened(path: Path) -> Path:
     """Cut the name of a file where no more could be added to it."""
-    return path.with_name(os.fsencode(path.name)[:_NAME_BYTES].decode(errors="ignore"))
+    name = os.fsencode(path.name)
+    if len(name) <= _NAME_BYTES:
+        return path
+    return path.with_name(name[:_NAME_BYTES].decode(errors="ignore") or "name")
 
 
 def _final_name(path: Path) -> str | None:

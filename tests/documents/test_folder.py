@@ -278,14 +278,21 @@ def test_a_name_of_bytes_and_a_name_that_reads_like_it_are_two(night: Night) -> 
     assert night.said("made of files that are gone: ").startswith("x\\xff.txt;")
 
 
-@pytest.mark.parametrize("letter", ["n", "é"])
-def test_files_of_long_names_are_made(night: Night, letter: str) -> None:
-    name = letter * (250 // len(letter.encode()))
+@pytest.mark.parametrize("letter", ["n".encode(), "é".encode(), b"\xff"])
+def test_files_of_long_names_are_made(night: Night, letter: bytes) -> None:
+    name = os.fsdecode(letter * (250 // len(letter)))
     for suffix in (".txt", ".csv"):
         night.write(f"{name}{suffix}", "long")
     assert night.run() == ["d.pdf"]
     assert (night.read(f"{name}.txt"), night.read(f"{name}.csv")) == ("LONG", "long")
     assert len(list(night.output.iterdir())) == 7
+
+
+def test_a_name_of_bytes_alone_is_copied(night: Night) -> None:
+    name = os.fsdecode(b"\xff\xfe")
+    (night.source / name).symlink_to("a.txt")
+    assert night.run() == ["d.pdf"]
+    assert os.readlink(night.output / name) == "a.txt"
 
 
 @pytest.mark.parametrize("kind", ["folder for a file", "file for a folder", "pipe"])
