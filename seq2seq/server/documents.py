@@ -6,6 +6,7 @@ and its arguments as MessagePack, and reads an answer to each.
 """
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -26,9 +27,12 @@ from seq2seq.documents.document import File, Languages
 from seq2seq.documents.formats import read_file
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
+from seq2seq.server.batcher import BusyError
 
 if TYPE_CHECKING:
     from seq2seq.decoding.alignment import Alignment
+
+logger = logging.getLogger("seq2seq")
 
 R = TypeVar("R")
 Spans: TypeAlias = list[tuple[int, int]]
@@ -74,6 +78,9 @@ class Reader:
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, self._exchange, msgpack.encode(request))
         if not answer:
+            code = await loop.run_in_executor(self._threads, self._process.wait)
+            if code > 0:  # neither without memory nor killed
+                raise FaultError(f"the process of a document ended with code {code}")
             raise UserError(f"{self._name}: takes {self._limits} to read: divide it")
         outcome, value = msgpack.decode(answer)
         if outcome == "done":
@@ -106,14 +113,18 @@ class Readers:
         """Start a process for a document, and kill it in the end."""
         limits = f"more than {self._seconds} s of processor time, or {self._memory >> 20} MB,"
         async with self._free:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _CALL, str(self._memory), str(self._seconds)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # what fails in it is told without its text
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                start_new_session=True,  # Ctrl-C is for the server, which finishes what is open
-            )
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _CALL, str(self._memory), str(self._seconds)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,  # what fails in it is told without its text
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                    start_new_session=True,  # Ctrl-C is for the server, which finishes what is open
+                )
+            except OSError as error:  # no memory, process or open file is left
+                logger.error(f"seq2seq: no process for a document: {error.strerror}")
+                raise BusyError from None
             try:
                 yield Reader(process, self._threads, name, limits)
             finally:
@@ -175,10 +186,13 @@ def serve() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     reading = _Reading()
-    while message := _read(sys.stdin.buffer):
-        content = msgpack.encode(_answer(reading, *msgpack.decode(message)))
-        sys.stdout.buffer.write(len(content).to_bytes(_LENGTH) + content)
-        sys.stdout.buffer.flush()
+    try:
+        while message := _read(sys.stdin.buffer):
+            content = msgpack.encode(_answer(reading, *msgpack.decode(message)))
+            sys.stdout.buffer.write(len(content).to_bytes(_LENGTH) + content)
+            sys.stdout.buffer.flush()
+    except MemoryError:
+        os._exit(0)  # without Python's own end, which needs memory
 
 
 def _answer(reading: _Reading, name: str, *arguments: object) -> tuple[str, object]:
@@ -190,7 +204,7 @@ def _answer(reading: _Reading, name: str, *arguments: object) -> tuple[str, obje
     except UserError as error:
         return "refused", str(error)
     except MemoryError:
-        sys.exit()
+        raise
     except Exception as error:
         # The message of an error may hold text, which no log may have.
         frame = traceback.extract_tb(error.__traceback__)[-1]

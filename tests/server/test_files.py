@@ -1,5 +1,6 @@
 """Texts of several lines, files of text and subtitles, and their downloads."""
 
+import errno
 import http.client
 import logging
 import signal
@@ -189,6 +190,25 @@ def test_a_fault_in_reading_a_document_shows_nothing_of_it(
         assert (answer.status, answer.json) == (500, {"error": "internal error"})
     assert "internal error: AttributeError in join, " in caplog.text
     assert "mine" not in caplog.text
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_process_that_does_not_begin_is_no_fault_of_the_document(
+    is_busy: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    if is_busy:
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+    else:
+        monkeypatch.setattr("seq2seq.server.documents._CALL", "import nothing_of_this_name")
+    with serve_fake() as served:
+        answer = upload(served, "a.txt", b"one")
+    assert answer.status == (503 if is_busy else 500)
+    reason = "no process for a document: Resource" if is_busy else "document ended with code 1"
+    assert reason in caplog.text
 
 
 def translation(*texts: str) -> Translation:
