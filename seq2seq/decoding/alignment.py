@@ -195,7 +195,7 @@ def choose_step(trained: TrainedModel, known: KnownText | None = None) -> Alignm
     languages = trained.target_languages
     language = languages[0] if known is None else known.language
     controls = control_ids(tokenizer.controls, language, None, trained.target_language)
-    pairs = _known_pairs(tokenizer, controls, known) if known else []
+    pairs = _known_pairs(model, tokenizer, controls, known) if known else []
     pairs = pairs or _made_pairs(model, tokenizer, controls)
     layers = range(model.config.decoder_depth, 0, -1)
     lost = {AlignmentStep(*step): 0.0 for step in product(layers, (False, True))}
@@ -212,18 +212,26 @@ def choose_step(trained: TrainedModel, known: KnownText | None = None) -> Alignm
 
 
 def _known_pairs(
-    tokenizer: Tokenizer, controls: Sequence[int], known: KnownText
+    model: Transformer, tokenizer: Tokenizer, controls: Sequence[int], known: KnownText
 ) -> list[PiecePair]:
     """Return short pairs from all over a text."""
-    distance = max(1, len(known.sources) // (4 * _PAIRS))
+    distance, longest = max(1, len(known.sources) // (4 * _PAIRS)), _longest(model, controls)
     sources = tokenizer.encode_source([*known.sources[::distance]])
     targets = tokenizer.encode_target([*known.targets[::distance]])
     pairs = []
     for ids, target_ids in zip(sources, targets, strict=True):
-        if 1 < len(ids) <= _LONGEST and 1 < len(target_ids) <= _LONGEST:
+        if 1 < len(ids) <= longest and 1 < len(target_ids) <= longest:
             stops = end_with_stops(tokenizer, ids, target_ids)
             pairs.append(PiecePair([*controls, *ids, END_ID], target_ids, stops))
     return pairs[:_PAIRS]
+
+
+def _longest(model: Transformer, controls: Sequence[int]) -> int:
+    """Return how many pieces a side of a pair may have."""
+    if model.config.positions is not Positions.learned:
+        return _LONGEST
+    # The control symbols and `</s>`, or the start symbol, have positions, too.
+    return max(1, min(_LONGEST, model.config.max_learned_positions - 1 - len(controls)))
 
 
 def _made_pairs(
@@ -234,11 +242,9 @@ def _made_pairs(
     words = [piece[1:] for piece in pieces if piece[0] == "▁" and piece[1:].isalpha()]
     chance = random.Random(1)
     lines = [" ".join(chance.choices(words or ["0"], k=_WORDS)) + "." for _ in range(_PAIRS)]
-    longest = _LONGEST
-    if model.config.positions is Positions.learned:  # control symbols, `</s>` and start symbol, too
-        longest = min(longest, model.config.max_learned_positions - 1 - len(controls))
-    sources = [ids[: max(1, longest)] for ids in tokenizer.encode_source(lines)]
-    inputs = [SearchInput([*controls, *ids, END_ID], max(1, longest)) for ids in sources]
+    longest = _longest(model, controls)
+    sources = [ids[:longest] for ids in tokenizer.encode_source(lines)]
+    inputs = [SearchInput([*controls, *ids, END_ID], longest) for ids in sources]
     found = Engine(model).search(inputs, SearchConfig(beam_size=1))
     pairs = []
     for ids, (best, *_) in zip(sources, found, strict=True):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seq2seq.decoding import alignment
-from seq2seq.decoding.alignment import Alignment, PiecePair
+from seq2seq.decoding.alignment import Alignment, KnownText, PiecePair
 from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
@@ -23,7 +23,7 @@ from seq2seq.model_folder import (
     save_alignment,
     save_model,
 )
-from seq2seq.sizes import TransformerConfig
+from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention, Transformer
 from tests.conftest import MakeModel, MakeTrained
@@ -238,6 +238,14 @@ def test_the_other_engine_and_long_texts_are_aligned(
     assert other.alignments(*texts) == translator.alignments(*texts)
     (found,) = other.alignments([SOURCE * 9], [TARGET])
     assert max(i for i, _ in found.pieces) < 8
+
+
+def test_a_step_is_chosen_whose_pairs_have_few_positions(make_trained: MakeTrained) -> None:
+    trained = make_trained(positions=Positions.learned, max_learned_positions=6)
+    known = KnownText([SOURCE, "a"], [TARGET, "a"])
+    assert 6 < len(trained.tokenizer.encode([SOURCE])[0]) < 24
+    for text in (None, known):
+        assert alignment.choose_step(trained, text).layer >= 1
 
 
 def test_the_choice_of_a_model_is_kept_in_its_folder(
