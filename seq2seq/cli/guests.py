@@ -118,12 +118,12 @@ class ReportingRecorder(FileRecorder):
             logger.info(f"report: {path}")
             for model, number in ((self.folder.best, 0), (self.folder.averaged, report.averaged)):
                 if model.exists():
-                    path = model / ALIGNMENT_FILE
-                    step = choose_alignment(self.folder.path, load_model(model))
-                    save_alignment(model, step)
                     path = model / CARD_FILE
                     card = model_card(facts_of_run(report, averaged=number))
                     add_file(model, CARD_FILE, card.encode())
+                    path = model / ALIGNMENT_FILE
+                    step = choose_alignment(self.folder.path, load_model(model))
+                    save_alignment(model, step)
         except Exception as error:  # whatever it is, the model is trained and saved
             reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
             logger.warning(f"{path}: not written: {reason}")

@@ -148,21 +148,23 @@ def _curves(records: Sequence[Metrics]) -> dict[str, list[tuple[float, float]]]:
 
 def own_sets(run: Path, config: Config) -> list[TextSet]:
     """Read the validation and test sets of a run: `data.valid_sets.a` is `a`, others `test/a`."""
-    sets = []
-    for name in (*config.data.validation_names(), *config.data.test_names()):
-        split = Split(config.data, name)
-        with folder_of_text(run):
-            numbered = [(n, pair) for n, pair in enumerate(split.pairs(), 1) if has_text(pair)]
-        texts = [pair.source for _, pair in numbered], [pair.target for _, pair in numbered]
-        numbers = [number for number, _ in numbered]
-        short = name.removeprefix("valid_sets.").replace("test_sets.", "test/")
-        sets.append(TextSet(short, *texts, split.target_language, numbers))
-    return sets
+    names = *config.data.validation_names(), *config.data.test_names()
+    return [_read_set(run, config, name) for name in names]
+
+
+def _read_set(run: Path, config: Config, name: str) -> TextSet:
+    split = Split(config.data, name)
+    with folder_of_text(run):
+        numbered = [(n, pair) for n, pair in enumerate(split.pairs(), 1) if has_text(pair)]
+    texts = [pair.source for _, pair in numbered], [pair.target for _, pair in numbered]
+    numbers = [number for number, _ in numbered]
+    short = name.removeprefix("valid_sets.").replace("test_sets.", "test/")
+    return TextSet(short, *texts, split.target_language, numbers)
 
 
 def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep:
     """Choose where a model of a run aligns, by the run's first validation set."""
-    valid = own_sets(run, read_config(run))[0]
+    valid = _read_set(run, read_config(run), "valid")
     return choose_step(trained, KnownText(valid.sources, valid.references, valid.language))
 
 

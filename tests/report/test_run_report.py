@@ -216,6 +216,12 @@ def test_the_model_that_a_training_ends_with_is_scored_on_its_test_sets(
     assert read_scores(copy) is None
 
 
+def test_a_mean_aligns_without_the_test_sets(run: Path, tmp_path: Path) -> None:
+    copy = copy_run(run, tmp_path / "run", {"data.test.source": str(tmp_path / "gone")})
+    assert main(["average", "--model", str(copy), "--last", "1"]) == 0
+    assert load_model(copy / "averaged").alignment is not None
+
+
 def test_lines_that_are_in_the_training_text_are_counted(run: Path, tmp_path: Path) -> None:
     first, second = list(Split(read_config(run).data, "train").pairs())[:2]
     new = "not there"
