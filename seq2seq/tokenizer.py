@@ -9,6 +9,7 @@ import io
 import os
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,8 +98,7 @@ def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Sp
     words, originals = (re.findall(r"\w+|\W", either) for either in (normalized, text))
     moved: list[Span] = []  # of each character, and of the end
     end = 0
-    matcher = SequenceMatcher(None, words, originals, autojunk=False)
-    for tag, first, last, first_original, last_original in matcher.get_opcodes():
+    for tag, first, last, first_original, last_original in _opcodes(words, originals):
         start, end = end, end + sum(map(len, originals[first_original:last_original]))
         if tag == "equal":
             moved += [(i, i + 1) for i in range(start, end)]
@@ -106,6 +106,34 @@ def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Sp
             moved += [(start, end)] * sum(map(len, words[first:last]))
     moved.append((end, end))
     return [(moved[i][0], moved[j - 1][1] if i < j else moved[i][0]) for i, j in spans]
+
+
+_MOST_COMPARED = 100  # words; the time to compare them grows with their cube
+
+
+def _opcodes(words: list[str], originals: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield the opcodes of `SequenceMatcher`, between words that each text has only once.
+
+    If there are many words between two of these, all of them are replaced as a whole.
+    """
+    counts, original_counts = Counter(words), Counter(originals)
+    places = {word: j for j, word in enumerate(originals) if original_counts[word] == 1}
+    anchors = [
+        (i, places[word]) for i, word in enumerate(words) if word in places and counts[word] == 1
+    ]
+    start = original_start = 0
+    for i, j in (*anchors, (len(words), len(originals))):
+        if j < original_start:  # the word has moved
+            continue
+        if max(i - start, j - original_start) > _MOST_COMPARED:
+            yield "replace", start, i, original_start, j
+        else:
+            between = words[start:i], originals[original_start:j]
+            for tag, a, b, c, d in SequenceMatcher(None, *between, autojunk=False).get_opcodes():
+                yield tag, start + a, start + b, original_start + c, original_start + d
+        if i < len(words):
+            yield "equal", i, i + 1, j, j + 1
+        start, original_start = i + 1, j + 1
 
 
 def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from seq2seq.tokenizer import (
     UNKNOWN_ID,
     Tokenizer,
     TokenizerConfig,
+    move_spans,
     tokenizer_errors,
 )
 
@@ -184,3 +185,17 @@ def test_a_malformed_model_is_refused() -> None:
     for raw in (b"", b"no model", sound[:-1], sound.replace(b"<pad>", b"<PAD>")):
         with pytest.raises(UserError, match="its name"), tokenizer_errors(Path("its name")):
             Tokenizer(raw)
+
+
+def test_spans_move_to_a_text_that_was_normalized_word_by_word() -> None:
+    words = [f"word{i}" for i in range(500)]
+    text, normalized = (" ".join([fi, *words, fi]) for fi in ("ﬁsh", "fish"))
+    expected = [found.span() for found in re.finditer(r"\w+", text)]
+    spans = [found.span() for found in re.finditer(r"\w+", normalized)]
+    assert move_spans(spans, normalized, text) == expected
+
+
+def test_spans_of_a_long_text_without_any_order_move_as_a_whole_at_once() -> None:
+    """Comparing all words with all others would take hours."""
+    text = "ﬁ!" * 20_000
+    assert move_spans([(0, 2), (3, 5)], "fi!" * 20_000, text) == [(0, len(text))] * 2
