@@ -7,6 +7,8 @@ from typing import Any
 
 from seq2seq.cli.text import print_json, read_parallel
 
+_HUGE = 1e6  # a perplexity that is written with an exponent
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Score given translations and print the total, or the score of each line."""
@@ -27,9 +29,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.per_line:
         for score in scores:
             print(f"{score.log_probability:.6f}\t{score.tokens}")
+    style = ".4f" if total.perplexity < _HUGE else ".1e"
     print(
         f"log-probability {total.log_probability:.4f}, {total.tokens} tokens,"
-        f" perplexity {total.perplexity:.4f}",
+        f" perplexity {total.perplexity:{style}}",
         file=sys.stderr if arguments.per_line else sys.stdout,
     )
     return 0

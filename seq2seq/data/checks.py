@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import compress, repeat
+from random import Random
 from typing import TypeAlias
 
 import numpy as np
@@ -31,9 +32,16 @@ _MAX_UNKNOWN = 0.05
 _MANY_SKIPPED = 0.1
 _EXAMPLES = 5
 _FIRST = 3  # suspicious pairs that a warning names
+# Of six pairs of honest training and validation text, also of different domains, at most 0.2 % of
+# the pairs have such a score.
+_SWAPPED_SCORE = -3.0
+_SEPARATED = 0.95
+_FEWEST_HELD_OUT = 10
+_MANY = 50
 _COPIES = "are copies of another one"
 _DIGEST_BYTES = 8
 _QUOTED = re.compile('".*"".*"$')
+_PIECES = re.compile("@@( |$)|\u2581")
 _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 
 
@@ -122,6 +130,9 @@ class Findings:
             f"have one side over {max_ratio:g} times as long as the other": ratio > max_ratio,
             "have a target equal to its source": (a == b for a, b in pairs),
             "are quoted as by a spreadsheet": (any(map(_QUOTED.match, pair)) for pair in pairs),
+            "have pieces of words in them (@@ or \u2581)": (
+                any(map(_PIECES.search, pair)) for pair in pairs
+            ),
             "have HTML entities such as &quot;": (any(map(_ENTITY.search, pair)) for pair in pairs),
         }
         for sign, holds in signs.items():
@@ -205,6 +216,85 @@ class Findings:
                 " or train a new one"
             )
         return [message] if share > _ALARMING_UNKNOWN else []
+
+
+class Sample:
+    """Some pairs of a split, drawn uniformly while all are read; their numbers count from 1."""
+
+    def __init__(self, split: Split, size: int = 10_000) -> None:
+        self._split, self._size = split, size
+        self._numbered: list[tuple[int, SentencePair]] = []
+
+    def pairs(self) -> Iterator[SentencePair]:
+        """Stream the pairs of the split, and draw among those that have text."""
+        generator, seen = Random(0), 0
+        for number, pair in enumerate(self._split.pairs(), start=1):
+            if has_text(pair):
+                seen += 1
+                if len(self._numbered) < self._size:
+                    self._numbered.append((number, pair))
+                elif (index := int(generator.random() * seen)) < self._size:
+                    self._numbered[index] = number, pair
+            yield pair
+
+    def warnings(self, valid: Sequence[SentencePair], tokenizer: Tokenizer) -> list[str]:
+        """Warn of sides that are swapped against `valid`, and of one side for many others.
+
+        `valid` must have the same languages.
+        """
+        self._numbered.sort()
+        return [*self._warn_of_swapped(valid, tokenizer), *self._warn_of_many()]
+
+    def _warn_of_swapped(self, valid: Sequence[SentencePair], tokenizer: Tokenizer) -> list[str]:
+        valid = list(filter(has_text, valid))[: self._size]
+        half = _SideScores(valid[::2], tokenizer)(valid[1::2])
+        if len(half) < _FEWEST_HELD_OUT or np.mean(half > 0) < _SEPARATED:
+            return []  # the sides do not differ in their words
+        pairs = [pair for _, pair in self._numbered]
+        swapped = np.flatnonzero(_SideScores(valid, tokenizer)(pairs) < _SWAPPED_SCORE)
+        if len(swapped) <= _ALARMING_SHARE * len(pairs):
+            return []
+        lines = ", ".join(self._split.locate(self._numbered[i][0]) for i in swapped[:_FIRST])
+        return [
+            f"{len(swapped) / len(pairs):.0%} of the pairs of {self._split.name} seem to have"
+            f" source and target swapped, compared with data.valid, first {lines}: check which side"
+            " is which"
+        ]
+
+    def _warn_of_many(self) -> Iterator[str]:
+        different_pairs = {pair for _, pair in self._numbered}
+        for side, other in (("source", "target"), ("target", "source")):
+            texts = Counter(getattr(pair, side) for pair in different_pairs)
+            for text, count in texts.most_common(1):
+                if count > max(_MANY, _ALARMING_SHARE * len(self._numbered)):
+                    numbers = (n for n, pair in self._numbered if getattr(pair, side) == text)
+                    yield (
+                        f"{count:,} of {len(self._numbered):,} pairs of {self._split.name} have the"
+                        f" same {side} with different {other}s, first"
+                        f" {self._split.locate(next(numbers))}: check whether they should be"
+                        " learned from"
+                    )
+
+
+class _SideScores:
+    """Tells source from target by how often each piece is in the two sides of some pairs."""
+
+    def __init__(self, pairs: Sequence[SentencePair], tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        counts = np.full((2, tokenizer.source_vocab_size), 0.5)
+        for count, texts in zip(counts, zip(*pairs, strict=True), strict=bool(pairs)):
+            for token_ids in tokenizer.encode(list(texts)):
+                np.add.at(count, token_ids, 1)
+        logs = np.log(counts / counts.sum(axis=1, keepdims=True))
+        self._weights = logs[0] - logs[1]  # (vocabulary,)
+
+    def __call__(self, pairs: Sequence[SentencePair]) -> NDArray[np.float64]:
+        """Return the log of how much likelier each pair is as it stands than swapped, (pairs,)."""
+        sums = [
+            [self._weights[token_ids].sum() for token_ids in self._tokenizer.encode(list(texts))]
+            for texts in zip(*pairs, strict=True)
+        ]
+        return np.subtract(*sums) if sums else np.zeros(0)
 
 
 def check_references(

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 
 from seq2seq.batches import EncodedCorpus, Mixture, new_corpus
-from seq2seq.data.checks import FilterCounts, Findings, check_overlap, check_references, different
+from seq2seq.data.checks import (
+    FilterCounts,
+    Findings,
+    Sample,
+    check_overlap,
+    check_references,
+    different,
+)
 from seq2seq.data.corpus import (
     DataConfig,
     FileState,
@@ -252,7 +259,8 @@ class _CachedCorpus:
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
                 encoder = Encoder(tokenizer, controls, limits, keeps_text)
-                findings = encode(split.pairs(), encoder, write, self.log, text)
+                sample = Sample(split)
+                findings = encode(sample.pairs(), encoder, write, self.log, text)
                 counts[split.name] = findings.counts
                 if split.held_out:  # and was read as blank
                     findings.counts.dropped["blank source"] -= split.held_out
@@ -260,6 +268,10 @@ class _CachedCorpus:
                 _check_kept(split.name, findings.counts)
                 warnings += [*split.remarks(), *findings.counts.warnings(split.name)]
                 warnings += findings.warnings(split)
+                of_languages = split.target_language == self.valid.target_language
+                warnings += sample.warnings(
+                    list(self.valid.pairs()) if of_languages else [], tokenizer
+                )
                 whole += findings
         np.save(folder / DIGESTS_FILE, different(whole.digests))
         if self.tokenizer is not None:

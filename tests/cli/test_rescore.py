@@ -33,3 +33,12 @@ def test_the_scores_are_those_of_the_translator(trained: Path, corpus, seq2seq: 
     assert printed["log_probability"] == pytest.approx(total, abs=1e-4)
     assert printed["perplexity"] == pytest.approx(math.exp(-total / tokens), abs=1e-6)
     assert "lines" not in json.loads(seq2seq(*rescore, "--json").out)
+
+
+def test_a_huge_perplexity_is_short(
+    trained: Path, corpus, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.decoding.ensemble.TargetScore.perplexity", 3.2e300)
+    files = ("-s", corpus / "test.source", "-i", corpus / "test.target")
+    result = seq2seq("rescore", "--model", trained, *files)
+    assert result.out.endswith("perplexity 3.2e+300\n")

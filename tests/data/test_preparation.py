@@ -484,6 +484,8 @@ def test_references_that_can_t_be_written_are_reported(
         (("a {} &#39;b", "C"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
         (("a {}", "&amp;quot;B"), 150, "have HTML entities such as &quot;, first {0}:2, {0}:4"),
         (("a {}", '"A ""b"""'), 150, "are quoted as by a spreadsheet, first {0}:2, {0}:4"),
+        (("a hou@@ se {}", "B"), 150, "have pieces of words in them (@@ or ▁), first {0}:2"),
+        (("a {}", "▁A ▁B"), 150, "have pieces of words in them (@@ or ▁), first {0}:2"),
         (("the a", "A THE"), 149, "are copies of another one: check"),
     ],
 )
@@ -494,7 +496,41 @@ def test_pairs_that_teach_errors_are_reported(
     for line in range(2, 302, 2):
         pairs[line - 1] = (pair[0].format(line), pair[1].format(line))
     config = run.configure(pairs)
-    [warning] = run.of(config).warnings
+    warning, *_ = run.of(config).warnings
     assert warning.startswith(
         f"{number} of 300 training pairs {message.format(config.train.source)}"
     )
+
+
+@pytest.mark.parametrize(
+    ("swapped", "share"), [(range(300), "100%"), (range(1, 300, 3), "33%"), (range(2), None)]
+)
+def test_sides_that_are_swapped_against_the_validation_are_reported(
+    run: Preparation, swapped: range, share: str | None
+) -> None:
+    pairs = [pair[::-1] if i in swapped else pair for i, pair in enumerate(TRAIN)]
+    config = run.configure([("", ""), *pairs])
+    warnings = run.of(config).warnings
+    assert len(warnings) == bool(share)
+    if share:
+        first = ", ".join(f"{config.train.source}:{i + 2}" for i in swapped[:3])
+        assert warnings[0].startswith(f"{share} of the pairs of train seem to have source and")
+        assert f"first {first}: check" in warnings[0]
+
+
+def test_sides_of_the_same_words_are_never_swapped(run: Preparation) -> None:
+    reverse = [(line, " ".join(reversed(line.split()))) for line, _ in TRAIN]
+    assert run([pair[::-1] for pair in reverse], reverse[:40]).warnings[1:] == []
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_one_sentence_for_many_others_is_reported(run: Preparation, side: int) -> None:
+    pairs = [*TRAIN]
+    for line in range(11, 111):
+        source, target = TRAIN[line]
+        pairs[line - 1] = (source, "a house") if side else ("a house", target)
+    config = run.configure(pairs)
+    warning = run.of(config).warnings[-1]
+    this, other = ("source", "target")[:: 1 - 2 * side]
+    says = f"100 of 300 pairs of train have the same {this} with different {other}s, first"
+    assert warning.startswith(f"{says} {config.train.source}:11: check")
