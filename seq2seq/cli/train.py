@@ -125,6 +125,8 @@ def run(chosen: DictConfig) -> float:
     world = Processes.from_environment()
     if not world.is_main:
         logger.setLevel(logging.ERROR)
+    hint: str | None = None
+    folder: Path | None = None
     try:
         with world.process_group(chosen.distributed_timeout):
             config = to_config(chosen)
@@ -146,6 +148,8 @@ def run(chosen: DictConfig) -> float:
             hint = _resume_hint(config)
             return start_training(config, folder, yaml, world, command=command, resume_hint=hint)
     except SystemExit as ended:
+        if hint and folder and not checkpoints(folder):  # else the run has told it
+            logger.info(f"continue with the same command and {hint}")
         call_handler(int(ended.code or 0) - 128)
         raise
     except Exception as error:
