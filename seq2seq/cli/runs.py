@@ -11,7 +11,14 @@ from tabulate import MIN_PADDING, tabulate
 
 from seq2seq.cli.text import print_json, report
 from seq2seq.errors import UserError, printable
-from seq2seq.report.overview import find_runs, read_runs, remarks, rows_of_runs, rows_over_seeds
+from seq2seq.report.overview import (
+    common_folder,
+    find_runs,
+    read_runs,
+    remarks,
+    rows_of_runs,
+    rows_over_seeds,
+)
 
 _FORMATS = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
 _DECIMALS = {"BLEU": 2, "chrF": 2, "perplexity": 3}
@@ -56,7 +63,7 @@ def _as_text(rows: Sequence[dict[str, Any]], form: str) -> list[dict[str, str]]:
         keys = [key for key in keys if key != "ended"]
     name = keys[0]
     if len(rows) > 1:  # what is the same in all names says nothing
-        shared = os.path.commonpath([os.path.dirname(row[name]) for row in rows])
+        shared = common_folder([os.path.dirname(row[name]) for row in rows])
         names = [os.path.relpath(row[name], shared) if shared else row[name] for row in rows]
         rows = [{**row, name: text} for row, text in zip(rows, names, strict=True)]
         if name == "runs" and len(set(names)) < len(names):

@@ -24,7 +24,7 @@ from seq2seq.text import SentencePair, is_url, open_raw, read_two_files
 from seq2seq.tokenizer import CONTROL_PIECES, UNNAMED, TokenizerConfig, control_ids, language_piece
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_RESERVED_NAMES = ("train", "valid", "test", "mean")  # splits, and a selection
+_RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections
 _TAG = re.compile(r"<[A-Za-z][A-Za-z0-9_-]*>")
 _MAX_WEIGHT = 1000  # an epoch is made in memory
 

@@ -49,7 +49,7 @@ def find_runs(folder: Path) -> tuple[list[Path], list[Path]]:
         if real in seen:  # a link to a folder above
             return True
         seen.add(real)
-        if (path / "config.yaml").exists():
+        if os.path.exists(path / "config.yaml"):
             runs.append(path)
             return True
         inside: list[Path] = []
@@ -89,6 +89,13 @@ def rows_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
+def common_folder(paths: Sequence[str]) -> str:
+    """Return the folder that all paths share; "" if there is none."""
+    if len(set(map(os.path.isabs, paths))) > 1:
+        return ""
+    return os.path.commonpath(paths)
+
+
 def rows_over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Make a row for the runs that differ in their seed alone, with mean and range of each figure.
 
@@ -101,7 +108,7 @@ def rows_over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
     first = [_without_seed(members[0].settings) for members in groups.values()]
     keys, rows = _differing(first), []
     for settings, members in zip(first, groups.values(), strict=True):
-        row: dict[str, Any] = {"runs": os.path.commonpath([run.name for run in members])}
+        row: dict[str, Any] = {"runs": common_folder([run.name for run in members])}
         row |= {key: settings.get(key) for key in keys}
         row["seeds"] = sorted(run.settings["seed"] for run in members)
         for title in dict.fromkeys(chain.from_iterable(run.results for run in members)):
@@ -229,7 +236,9 @@ def _signatures(record: ScoreRecord) -> Iterator[tuple[str, str]]:
 def _title(metric: str) -> str:
     """Return the title of `valid/NAME/bleu`, `BLEU NAME`; the title of `valid/bleu` is `BLEU`."""
     where, _, kind = metric.rpartition("/")
-    return f"{_TITLES[kind]} {'' if where == 'valid' else where.removeprefix('valid/')}".strip()
+    if where != "valid/test":  # a validation set of this name is not the test set
+        where = "" if where == "valid" else where.removeprefix("valid/")
+    return f"{_TITLES[kind]} {where}".strip()
 
 
 def _scores(best: Metrics) -> dict[str, float]:

@@ -158,8 +158,13 @@ def _read_set(run: Path, config: Config, name: str) -> TextSet:
         numbered = [(n, pair) for n, pair in enumerate(split.pairs(), 1) if has_text(pair)]
     texts = [pair.source for _, pair in numbered], [pair.target for _, pair in numbered]
     numbers = [number for number, _ in numbered]
-    short = name.removeprefix("valid_sets.").replace("test_sets.", "test/")
-    return TextSet(short, *texts, split.target_language, numbers)
+    return TextSet(_short_name(name), *texts, split.target_language, numbers)
+
+
+def _short_name(split: str) -> str:
+    if split == "valid_sets.test":  # not the test set
+        return "valid/test"
+    return split.removeprefix("valid_sets.").replace("test_sets.", "test/")
 
 
 def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep:

@@ -69,6 +69,24 @@ def rows_of(table: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
 
 
+def test_a_validation_set_named_test_is_not_the_test_set(tmp_path: Path, seq2seq: Callable) -> None:
+    run = make_run(tmp_path / "run", bleu=30.0, test=10.0)
+    path = run / "scores.json"
+    path.write_text(path.read_text().replace('"test/news"', '"valid/test"'))
+    (row,) = json.loads(seq2seq("runs", run, "--format", "json").out)
+    assert (row["BLEU"], row["BLEU test"], row["BLEU valid/test"]) == (30.0, 10.0, 9.0)
+
+
+def test_runs_of_relative_and_of_absolute_names_are_listed_together(
+    tmp_path: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / str(seed), seed=seed)
+    monkeypatch.chdir(tmp_path)
+    for options in ([], ["--seeds"]):
+        assert "20.00" in seq2seq("runs", "1", tmp_path / "2", *options).out
+
+
 def test_runs_are_found_however_deep_they_lie_and_other_folders_are_named(
     sweep: Path, seq2seq: Callable
 ) -> None:

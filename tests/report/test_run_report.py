@@ -19,18 +19,19 @@ from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
 from seq2seq.data.corpus import CorpusConfig, Split
 from seq2seq.decoding.alignment import KnownText, choose_step
+from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import load_model
 from seq2seq.paper.details import compare
 from seq2seq.report.page import draw_page
-from seq2seq.report.record import read_scores, train_command
+from seq2seq.report.record import known_settings, read_scores, train_command
 from seq2seq.report.run_report import as_trained, make_report
 from seq2seq.report.sets import Overlap, TextSet
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import find_model
 from seq2seq.run.records import read_metrics
-from seq2seq.run.sessions import read_sessions
+from seq2seq.run.sessions import read_sessions, this_session
 from seq2seq.run.training import describe_initial_model
 from tests.report.conftest import copy_run
 
@@ -125,6 +126,22 @@ def test_the_command_trains_with_the_same_configuration(run: Path) -> None:
     assert OmegaConf.to_object(composed(overrides)) == again
 
 
+def test_secrets_of_urls_are_in_no_record(run: Path) -> None:
+    config = read_config(run)
+    config.data.train.source = "https://anna:a%21b@example.org/a.en?v=1&access_token=a!b#c"
+    config.data.valid.source = "s3://bucket/a@b.en"
+    for text in (train_command(config), *map(str, known_settings(config).values())):
+        assert "a!b" not in text
+        assert "a%21b" not in text
+    known = known_settings(config)
+    assert known["data.train.source"] == "https://***@example.org/a.en?v=1&access_token=***#c"
+    assert known["data.valid.source"] == config.data.valid.source
+    session = this_session(
+        "seq2seq train data.train.source=https://a:b@c/d", Compute(), step=0, processes=1
+    )
+    assert session.command == "seq2seq train data.train.source=https://***@c/d"
+
+
 def test_the_command_of_a_run_with_an_initial_model_trains_with_the_same_configuration(
     run: Path,
 ) -> None:
@@ -203,14 +220,15 @@ def test_the_model_that_a_training_ends_with_is_scored_on_its_test_sets(
 
     # A report records them again, with a set that was added; a new mean has none.
     more = {
-        "data.test_sets.other.source": str(source),
-        "data.test_sets.other.target": str(reference),
+        f"data.{key}.{side}": str(path)
+        for key in ("test_sets.other", "valid_sets.test")  # any set may have any name
+        for side, path in (("source", source), ("target", reference))
     }
     copy = copy_run(run, tmp_path / "run", more)
     (copy / "scores.json").write_text("corrupt")
     assert read_scores(copy) is None
     assert main(["report", str(copy)]) == 0
-    assert list(read_scores(copy).sets) == ["valid", "test", "test/other"]
+    assert list(read_scores(copy).sets) == ["valid", "valid/test", "test", "test/other"]
     assert read_scores(copy).sets["test/other"] == record.sets["test"]
     assert main(["average", "--model", str(copy), "--last", "1"]) == 0
     assert read_scores(copy) is None
