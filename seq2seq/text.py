@@ -49,10 +49,22 @@ _BEGINNINGS = {
 
 _BUFFER_BYTES = 1 << 18
 
+_SECRET = re.compile(
+    r"([?&][^\s=&#'\"]*(?:auth|credential|key|passw|pwd|secret|sig|token)[^\s=&#'\"]*=)[^\s&#'\"]+",
+    re.IGNORECASE,
+)
+"""A parameter of a URL, such as `?token=`."""
+
 
 def is_url(path: str | Path) -> bool:
     """Return whether fsspec opens a path, such as ``s3://bucket/train.en``."""
     return "://" in str(path)
+
+
+def without_secrets(text: str) -> str:
+    """Replace by `***` what URLs in a text have of names with passwords, and of keys and tokens."""
+    text = re.sub(r"(\w://)[^\s/?#'\"]*@", r"\1***@", text)
+    return _SECRET.sub(r"\1***", text)
 
 
 def open_raw(path: str | Path) -> io.BufferedReader:

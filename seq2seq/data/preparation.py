@@ -110,6 +110,7 @@ def prepare(
         pairs = list(split.pairs())
         if not pairs:
             raise UserError(f"data.{split.name}: {split}: is empty; give pairs, or set it to null")
+        split.control_ids(data.tokenizer.controls)  # refused before hours of training
         warnings += check_overlap(split.name, pairs, train)
     for name, filtered in counts.items():
         log(f"data: {name}: {filtered}")

@@ -22,6 +22,7 @@ from seq2seq.run.folder import RunFolder, checkpoints
 from seq2seq.score import Score
 from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import TransformerConfig
+from seq2seq.text import without_secrets
 
 PLACES = frozenset(dict(settings_of(Config(), Kind.place)))
 """Settings that say where a run is, and not what it is."""
@@ -61,7 +62,7 @@ def data_record(data: PreparedData) -> bytes:
     )
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
     text = json.dumps(asdict(record), indent=2, ensure_ascii=False)
-    return text.encode(errors="backslashreplace")
+    return without_secrets(text).encode(errors="backslashreplace")
 
 
 def read_data_record(run: Path) -> DataRecord | None:
@@ -141,7 +142,7 @@ def _sums(splits: Sequence[Split]) -> dict[str, str]:
 def train_command(config: Config) -> str:
     """Write a configuration as a command: every value that is not the default of its key.
 
-    The command makes a new run, without `PLACES`.
+    The command makes a new run, without `PLACES` and without the secrets of URLs.
     """
     defaults, values = flat(asdict(Config())), flat(asdict(config))
     skipped, always = set(PLACES), {"data.tokenizer.vocab_size"}  # data=files has another default
@@ -152,9 +153,13 @@ def train_command(config: Config) -> str:
     for key, value in values.items():
         if key not in skipped and (key in always or value != defaults.get(key)):
             words.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
-    return shlex.join(["seq2seq", "train", "data=files", *words])
+    return without_secrets(shlex.join(["seq2seq", "train", "data=files", *words]))
 
 
 def known_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that have a value, by their dotted names."""
-    return {key: value for key, value in flat(asdict(config)).items() if value is not None}
+    """Return the settings that have a value, by their dotted names, without secrets of URLs."""
+    return {
+        key: without_secrets(value) if isinstance(value, str) else value
+        for key, value in flat(asdict(config)).items()
+        if value is not None
+    }

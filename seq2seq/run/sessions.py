@@ -20,6 +20,7 @@ from seq2seq.errors import UserError
 from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
 from seq2seq.machine.resources import machine_name
 from seq2seq.run.folder import RunFolder
+from seq2seq.text import without_secrets
 
 _GIT_SECONDS = 10
 _PACKAGE = Path(seq2seq.__file__).parent
@@ -48,6 +49,7 @@ class Session:
     processes: int
     threads: int
     command: str
+    """What was typed, without the secrets of URLs."""
     folder: str
     """The folder in which the command was given."""
 
@@ -78,7 +80,7 @@ def this_session(command: str, compute: Compute, *, step: int, processes: int) -
         precision="bf16" if compute.dtype is torch.bfloat16 else "fp32",
         processes=processes,
         threads=torch.get_num_threads(),
-        command=command,
+        command=without_secrets(command),
         folder=os.getcwd(),
     )
 

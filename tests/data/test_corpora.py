@@ -122,6 +122,22 @@ def test_rows_are_read_by_the_target_language_of_their_corpus(
     assert [pair.target for pair in data.valid_sets["valid"].pairs] == [row["fr"] for row in rows]
 
 
+def test_a_test_set_of_a_model_of_several_languages_says_which_before_the_training(
+    plain: DataConfig, sentences: list[str], tmp_path: Path
+) -> None:
+    config = replace(plain, corpora={"back": corpus(tmp_path, "back", sentences)})
+    texts = (config.train, config.valid, config.corpora["back"])
+    for text, code in zip(texts, ("de", "de", "fr"), strict=True):
+        text.target_language = code
+    test = corpus(tmp_path, "test", sentences[:3])
+    for code, message in ((None, "choose one with"), ("cs", "no target language 'cs'")):
+        test.target_language = code
+        with pytest.raises(UserError, match=rf"data\.test: .*{message}"):
+            prepared(replace(config, test=test), tmp_path)
+    test.target_language = "fr"
+    prepared(replace(config, test=test), tmp_path)
+
+
 def test_a_given_vocabulary_marks_every_source_and_must_have_its_marks(
     plain: DataConfig, sentences: list[str], tmp_path: Path
 ) -> None:
