@@ -69,7 +69,7 @@ class App:
             Route("/download_file/{name}", self.download),
             Route("/detect", self.detect, methods=["POST"]),
             Route("/attention", self.attention, methods=["POST"]),
-            Route("/languages", self.languages),
+            Route("/languages", self.languages, methods=["GET", "POST"]),  # libretranslatepy posts
             Route("/frontend/settings", self.settings),
             Route("/health", self.health),
             Route("/metrics", self.metrics),

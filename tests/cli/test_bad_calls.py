@@ -49,7 +49,7 @@ CALLS = [
     ("{serve} --allow-origin https://friend.example/", 2, "https://friend.example/"),
     ("{serve} --allow-host *friend.example", 2, "the name alone"),
     ("score --model {model} -r {text}", 2, "give -s"),
-    ("score -i {text} -r {text} --compare {text}", 2, "two systems, each under its own name"),
+    ("score -i {text} -r {text} --compare {text}", 2, "compared with itself"),
     ("score -i {text} -r {two} --paper --lowercase", 2, "cased"),
     ("score -i {text} -r {text} -s {two}", 2, "--source is for --model: add that, or remove it"),
     ("score -i {text} -r {text} --language fr", 2, "--language is for --paper"),

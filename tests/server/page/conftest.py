@@ -54,7 +54,8 @@ def show(browser: Any) -> Iterator[Callable[..., Any]]:
         ) -> Any:
             fakes: Any = {tuple(pair.split("-")): FakeTranslator() for pair in pairs or ["en-de"]}
             limits = Limits(char_limit=char_limit)
-            served = opened.enter_context(serve_models(fakes, limits, keys=keys))
+            valid = (lambda: dict.fromkeys(keys, "a name")) if keys else None
+            served = opened.enter_context(serve_models(fakes, limits, keys=valid))
             page = opened.enter_context(checked_page(browser, served.url, **options))
             page.goto(served.url)
             page.wait_for_selector("#count:not(:empty)")
