@@ -125,7 +125,7 @@ class AlignmentStep:
     layer: int
     """The layer of the decoder, counted from 1."""
     reads: bool
-    """Whether in the step that reads the piece, else in the one that writes it."""
+    """True for the step that reads the piece, False for the one that writes it."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def check_text(path: str, lines: Iterator[bytes], *, plain: bool = False) -> Ite
     """
     first = list(islice(lines, 100))
     damaged = [(i, raw) for i, raw in enumerate(first, start=1) if decode_leniently(raw)[1]]
-    # Of archives of text, most lines may be text.
+    # Most lines of an archive of text may be text.
     if first and (reason := why_packed(first[0])):
         raise UserError(f"{file_name(path)}: {reason}")
     if 2 * len(damaged) > len(first):

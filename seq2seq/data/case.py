@@ -10,7 +10,7 @@ KEPT = re.compile(
     """,
     re.VERBOSE,
 )
-"""What means something else in another case: addresses, `{name}`, `%s`, tags and entities."""
+"""Text that means something else in another case: addresses, `{name}`, `%s`, tags and entities."""
 
 _DOTTED = ("tr", "az")
 """Languages whose `i` has the capital `İ`, and whose `I` has the small letter `ı`."""

@@ -135,7 +135,7 @@ class DataConfig:
     """Which training pairs are skipped."""
 
     noise: NoiseConfig = field(default_factory=NoiseConfig)
-    """What is added to the training text at random."""
+    """Capitals and typing errors that are added to the training text at random."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The options of the vocabulary."""
@@ -232,8 +232,7 @@ class Split:
 
     def __init__(self, config: DataConfig, name: str, valid: "Split | None" = None) -> None:
         self.name = name
-        """Its key below `data`: `train`, `valid`, `test`, or a name in one of the sections, such
-        as `corpora.NAME`."""
+        """The key of the split below `data`: `train`, `valid`, `test`, or `SECTION.NAME`."""
         self._config = text = config.split_config(name)
         self.is_dataset = text.split is not None
         self._dataset = _DatasetSplit(config, str(text.split))

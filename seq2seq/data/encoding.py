@@ -310,7 +310,7 @@ class _Sampler:
         return list(takewhile(known.__contains__, self.corpus.source(row).tolist()))
 
     def _is_suitable(self, pair: Sequence[list[int]], usual: Sequence[TokenIds]) -> bool:
-        """Whether a pair is not too long, and noise gave it no letters that can't be written."""
+        """Return whether a pair is short enough, and noise gave it no unknown letters."""
         for ids, usual_ids, longest in zip(pair, usual, self.corpus.longest, strict=True):
             if len(ids) >= longest:
                 return False

@@ -35,7 +35,7 @@ class Run:
     rank: tuple[bool, tuple[float, float]]
     ended: bool
     signatures: dict[str, str]
-    """Of the scores of its last model, by their titles; empty if they are not recorded."""
+    """Signatures of the scores of the last model, by their titles; empty if none are recorded."""
 
 
 def find_runs(folder: Path) -> tuple[list[Path], list[Path]]:

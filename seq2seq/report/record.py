@@ -89,7 +89,7 @@ class ScoreRecord:
     """The scores of the model that a run has ended with."""
 
     model: str
-    """Its folder in that of the run."""
+    """The folder of the model in that of the run."""
     search: dict[str, float]
     sets: dict[str, list[Score]]
     """By the set: `valid`, `test`, the name of another validation set, or `test/NAME`."""

@@ -28,8 +28,7 @@ logger = logging.getLogger("seq2seq")
 _LOSS_BATCH_TOKENS = 2048
 _COUNTED_PAIRS = 100_000  # of the training text
 _UNTRAINED = 1.0  # nats; the loss of a model that has learned nothing exceeds a guess by less
-# Of training.max_minutes: the outputs of a model that doesn't end them take long.
-_MAX_SHARE = 0.1
+_MAX_SHARE = 0.1  # of training.max_minutes: outputs that a model doesn't end take long
 
 
 class _TimeOverError(Exception):
