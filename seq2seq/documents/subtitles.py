@@ -22,8 +22,8 @@ from seq2seq.documents.spans import (
 )
 from seq2seq.errors import UserError
 
-# 00:00:01,000 --> 00:00:02,500, and coordinates perhaps, with the number of the subtitle before it
-# of it. Damaged times are read as such: -00:00:01,000 -> 00: 00:02,500
+# 00:00:01,000 --> 00:00:02,500, and coordinates perhaps, with the number of the subtitle before it.
+# Damaged times are times, too: -00:00:01,000 -> 00: 00:02,500
 _TIME = r"[ \t]*+-?[ \t]*+\d++(?:[ \t]*+[:.,;][ \t]*+\d++)++"
 _SRT_HEAD = re.compile(
     r"(?<![^\r\n])(?:[ \t]*+\d++[ \t]*+[\r\n]\s*+)?"
@@ -163,21 +163,22 @@ def _slots(content: str, pieces: list[Piece], escape: Callable[[str], str]) -> I
 
 def _without_labels(block: list[Piece]) -> Iterator[list[Piece]]:
     """Take away the name of a speaker; make a text of a sound that is described before others."""
-    for index, piece in enumerate(block):
-        start, end, value, _ = piece
-        if not isinstance(value, str) or not value.strip(_OUTSIDE):
+    block, first = [*block], 0
+    for index, (start, end, value, _) in enumerate(block):
+        if not isinstance(value, str):
             continue
-        if len(value) == end - start and (label := _LABEL.match(value)):
-            middle = start + label.end()
+        position = 0
+        while len(value) == end - start and (label := _LABEL.match(value, position)):
             if label["sound"]:
                 place = start + label.start("sound"), start + label.end("sound")
-                yield [*block[:index], Piece(*place, label["sound"])]
-            yield from _without_labels(
-                [Piece(middle, end, value[label.end() :]), *block[index + 1 :]]
-            )
-            return
-        break
-    yield block
+                yield [*block[first:index], Piece(*place, label["sound"])]
+            first, position = index, label.end()
+        if position:
+            value = value[position:]
+            block[index] = Piece(start + position, end, value)
+        if value.strip(_OUTSIDE):
+            break
+    yield block[first:]
 
 
 def _render(text: Text, start: int, end: int, content: str, escape: Callable[[str], str]) -> str:

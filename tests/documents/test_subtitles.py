@@ -181,3 +181,9 @@ def test_names_of_speakers_stay_and_sounds_are_texts_of_their_own() -> None:
     ]  # fmt: skip
     expected = content.upper().replace("<I>", "<i>").replace("</I>", "</i>")
     assert upper(document) == expected
+
+
+@pytest.mark.parametrize(("label", "texts"), [("JOHN: ", 1), ("[door] ", 2001)])
+def test_labels_are_taken_away_however_many_they_are(label: str, texts: int) -> None:
+    found = strings(read("srt", f"1\n00:00:01,000 --> 00:00:02,500\n{label * 2000}Hello"))
+    assert (found[-1], len(found)) == ("Hello", texts)
