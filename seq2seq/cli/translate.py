@@ -38,6 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     format_name = "" if is_folder else _document_format(arguments)
     if arguments.skip and not is_folder:
         raise UsageError("--skip is for the files of a folder: remove it")
+    for pattern in arguments.skip:
+        if not PurePath(pattern).parts:
+            raise UsageError(f"--skip {pattern!r}: names nothing: write such as '*.pdf'")
     if is_folder or format_name:
         _check_options(arguments, is_folder=is_folder)
         if size > 1:

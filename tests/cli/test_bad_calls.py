@@ -14,6 +14,7 @@ CALLS = [
     ("translate", 2, "arguments are required: --model; seq2seq translate --help shows how"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} -i {text} --skip *.pdf", 2, "--skip is for the files of a folder"),
+    ("translate --model {model} -i {model} --skip .", 2, "--skip '.': names nothing: write such"),
     ("translate --model {model} -i {text} --input {two}", 2, "argument -i/--input: is given twice"),
     ("average --model {model} --model {nowhere}", 2, "argument --model: is given twice; give it"),
     ("translate --model {model} -i {text} --beam 0", 2, "--beam 0: must be at least 1"),
