@@ -184,13 +184,13 @@ _WORDS = {
     "filters of files": r"\(\* [\w.*;,\ ]* \)",  # (*.png *.jpg)
     "code": TICKED,
     "wikis": r"\[\[ [^\[\]\n]{1,300}+ \]\]",  # [[a|b]]
-    # [a b="c"], [a /], [/a], and [a] where [/a] follows; another word in brackets is a word.
-    "shortcodes": r"""\[/ [a-z][\w-]{0,40}+ \] (?![\[(:])
-      | (?<![\w\]])\[ (?P<shortcode>[a-z][\w-]{0,40}+)
-        (?: \](?=(?:[^\[]|\[(?!/(?P=shortcode)\])){0,500}+\[/(?P=shortcode)\]) | \s?/\]
+    # [a] if [/a] follows, [/a], [a b="c"] and [a /]; another word in brackets is a word.
+    "shortcodes": r"""\[ (?P<code>[a-z][\w-]{0,40}+) \]
+        (?= (?: [^\[] | \[(?!/(?P=code)\]) ){0,500}+ \[/(?P=code)\] )
+      | \[/ (?P<end_of_code>[a-z][\w-]{0,40}+) \]
+      | (?<![\w\]])\[ [a-z][\w-]{0,40}+ (?: \s?/\]
         | (?: \s{1,9}+[\w-]{1,40}+=(?:"[^"\n]{0,200}+"|'[^'\n]{0,200}+'|[^\s\[\]"']{1,200}+) ){1,9}+
-          \s?/?\]
-        ) (?![\[(:])""",
+          \s?/?\] ) (?![\[(:])""",
     "keys": r"\b (?:(?:Alt|Cmd|Ctrl|Meta|Shift)\+){1,5}+ \w+",
     "names of files and in programs": r"""
         (?a: (?<![\w@./<-])
@@ -267,13 +267,13 @@ def find_placeholders(text: Text) -> Text:
             raw = match[0]
             items.append(item[end : match.start()])
             end = match.end()
-            name = match["name"] or match["phrase"] or ("[" if match["link"] else "")
+            name = _name_of(match)
             mark: str | Mark = Found(
                 raw, "word" if match["word"] or _is_word(match["kept"]) else "alone"
             )
             if name and raw.startswith("](") and not (opened and opened[-1][1] == name):
                 mark = raw
-            elif name and (raw.startswith(("</", "](")) or raw.endswith("}")):
+            elif name and (raw.startswith(("</", "](", "[/")) or raw.endswith("}")):
                 if opened and opened[-1][1] == name:
                     start, _, opening = opened.pop()
                     items[start] = Found(opening, "open")
@@ -283,6 +283,13 @@ def find_placeholders(text: Text) -> Text:
             items.append(mark)
         items.append(item[end:])
     return tuple(filter(None, items))
+
+
+def _name_of(match: re.Match[str]) -> str:
+    """Return the name of what may begin or end a pair of marks, or ""."""
+    if code := match["code"] or match["end_of_code"]:
+        return f"[{code}"
+    return match["name"] or match["phrase"] or ("[" if match["link"] else "")
 
 
 def _find_branches(text: Text) -> Iterator[str | Mark]:

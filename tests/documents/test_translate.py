@@ -236,7 +236,6 @@ def test_a_stand_in_counts_only_as_a_word_of_its_own(text: str, wrong: tuple[str
         "[[a dog|b]]",
         '[dog a="b c"]',
         "[dogs /]",
-        "[dogs] [/dogs]",
         "<!-- a dog -->",
     ],
 )
@@ -261,7 +260,13 @@ def test_quotation_marks_of_typewriters_are_no_code() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", ["[optional]", "[e-mail]", "[theme] [b]and[/b]", "[sighs]"])
+def test_codes_in_brackets_go_around_their_words() -> None:
+    plan = Plan([("A [b]big [i]dog[/i][/b] runs",)])
+    assert plan.lines == ["A big dog runs"]
+    assert translate(plan, str.upper) == ["A [b]BIG [i]DOG[/i][/b] RUNS"]
+
+
+@pytest.mark.parametrize("word", ["[optional]", "[e-mail]", "[theme] <b>and</b>", "[sighs]"])
 def test_a_word_in_brackets_is_no_code(word: str) -> None:
     assert word.partition("]")[0] in Plan([(f"A man sees {word} here.",)]).lines[0]
 
