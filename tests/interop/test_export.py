@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,14 @@ def test_models_that_the_program_cannot_express_are_refused(
     with pytest.raises(UserError, match=complaint):
         write(tmp_path / "model", make_trained(**choices))
     assert not (tmp_path / "model").exists()
+
+
+@NEEDS_CTRANSLATE2
+@pytest.mark.parametrize("activation", Activation)
+def test_every_activation_is_exported_or_named(
+    make_trained: MakeTrained, tmp_path: Path, activation: Activation
+) -> None:
+    """An activation that the table of the export lacks would be a KeyError."""
+    with suppress(UserError):
+        write_ctranslate2(tmp_path / "ct2", make_trained(activation=activation))
+        assert (tmp_path / "ct2").exists()
