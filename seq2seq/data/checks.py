@@ -294,7 +294,7 @@ class _SideScores:
             [self._weights[token_ids].sum() for token_ids in self._tokenizer.encode(list(texts))]
             for texts in zip(*pairs, strict=True)
         ]
-        return np.subtract(*sums) if sums else np.zeros(0)
+        return np.subtract(sums[0], sums[1]) if sums else np.zeros(0)
 
 
 def check_references(
