@@ -333,12 +333,12 @@ def test_a_hostile_run_is_not_examined(
 def test_what_a_terminal_obeys_is_shown_as_escapes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for value in ("mit", '"\\e[2J\\e]0;mine\\a\\x9b"'):
+    for value in ("mit", '"\\e[2J\\e]0;\\x9b"'):
         (tmp_path / value[1:3]).mkdir()
         (tmp_path / value[1:3] / "config.yaml").write_text(f"license: {value}\n")
     assert main(["runs", str(tmp_path)]) == 0
     shown = capfd.readouterr().out
-    assert r"\x1b[2J\x1b]0;mine\x07\x9b" in shown
+    assert r"\x1b[2J\x1b]0;\x9b" in shown
     assert all(c.isprintable() or c == "\n" for c in shown)
 
 

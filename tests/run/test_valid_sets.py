@@ -90,7 +90,7 @@ def test_a_resumed_training_selects_as_it_did_before(
     ("override", "message"),
     [
         ("data.valid_sets.news.sorce=a", "did you mean data.valid_sets.news.source"),
-        ("data.valid_sets.mean.source=a", "other than train, valid, test, mean"),
+        ("data.valid_sets.mean.source=a", "other than train, valid, mean"),
         ("training.select=news", "no such validation set; choose valid, or add"),
     ],
 )
