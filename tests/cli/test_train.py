@@ -174,7 +174,7 @@ def test_what_continues_a_run_is_named(
     ):
         result = train(*words)
         assert result.code == 128 + signal.SIGTERM
-        assert result.err.splitlines()[-1].endswith(f"; continue with the same command and {way}")
+        assert result.err.splitlines()[-1].endswith(f"continue with the same command and {way}")
 
 
 def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -> None:
