@@ -474,7 +474,7 @@ class _DatasetSplit:
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
-        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are told below
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are raised below
         local = self._local()
         try:
             if local is None:

@@ -149,7 +149,7 @@ def models_sha256(runs: Iterable[str]) -> str:
 
 
 def _sha256_of(file: BinaryIO, size: int) -> "hashlib._Hash":
-    """Return the SHA-256 of so many bytes at the beginning of a file."""
+    """Return the SHA-256 of the first bytes of a file."""
     digest = hashlib.sha256()
     file.seek(0)
     while size and (block := file.read(min(size, _BLOCK_BYTES))):

@@ -101,7 +101,7 @@ class Reader:
 
 
 class Readers:
-    """Starts processes, at most `count` at a time, of so many bytes of memory and seconds each."""
+    """Starts processes, at most `count` at a time, each with limits of memory and seconds."""
 
     def __init__(self, count: int, *, memory: int, seconds: int) -> None:
         self._free = asyncio.Semaphore(count)
@@ -118,7 +118,7 @@ class Readers:
                     [sys.executable, "-P", "-c", _CALL, str(self._memory), str(self._seconds)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,  # what fails in it is told without its text
+                    stderr=subprocess.DEVNULL,  # its errors may quote the text
                     env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                     start_new_session=True,  # Ctrl-C is for the server, which finishes what is open
                 )
