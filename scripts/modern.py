@@ -21,8 +21,8 @@ from statistics import mean, median
 
 from tabulate import tabulate
 
-from seq2seq.model_folder import read_description
-from seq2seq.run.folder import RunFolder, find_model
+from seq2seq.model_folder import find_model, read_description
+from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics
 
 CHANGES = ("norm_position", "norm", "positions", "activation", "num_kv_heads", "bias")

@@ -26,10 +26,10 @@ from scripts.table3 import ROWS
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.model_folder import TrainedModel, checkpoints, find_model, load_model
 from seq2seq.run.checkpoint import progress_file
 from seq2seq.run.config import Config, read_config
-from seq2seq.run.folder import RunFolder, checkpoints, find_model
+from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics
 from seq2seq.score import Score, ScoreConfig, score_all
 from seq2seq.search import SearchConfig

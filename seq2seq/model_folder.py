@@ -8,7 +8,7 @@ determine the names, shapes and types that the tensors must have.
 
 import json
 import os
-import shlex
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -34,7 +34,6 @@ from seq2seq.files import (
     present_name,
     read_listed_file,
     read_manifest,
-    read_regular_file,
     remove_leftovers,
     write_folder,
 )
@@ -145,22 +144,15 @@ class TrainedModel:
         return target_languages(self.tokenizer.controls) or [self.target_language]
 
 
-def translate_command(model: str, target_languages: Sequence[str]) -> str:
-    """Write the command that translates with a model into its first target language."""
-    words = ["seq2seq", "translate", "--model", model]
-    if len(target_languages) > 1:
-        words += ["--to", target_languages[0]]
-    return f"{shlex.join(words)} < input > output"
-
-
 FORMAT = 2
 WEIGHTS_FILE, _CONFIG = "model.safetensors", "config.json"
 MODEL_FILES = (WEIGHTS_FILE, _CONFIG, TOKENIZER_FILE)
 CARD_FILE = "README.md"
 """Describes a model; it is in a model folder once its run has ended."""
+MAX_CARD_BYTES = 16 * 2**20
+"""The largest card that is read; models of many languages have hundreds of KB of scores."""
 ALIGNMENT_FILE = "alignment.json"
 """Says where a model aligns; it is in a model folder once its run has ended."""
-_MAX_CARD_BYTES = 16 * 2**20  # those of models of many languages have hundreds of KB of scores
 _MAX_TOKENIZER_BYTES = 64 * 2**20  # some twenty times that of a vocabulary of 250,000 pieces
 
 
@@ -184,23 +176,6 @@ def save_model(folder: Path, trained: TrainedModel) -> None:
     """Write a model folder."""
     check_model_path(folder)
     write_folder(folder, model_files(trained))
-
-
-def read_card(folder: Path) -> bytes:
-    """Read the card of a model."""
-    return read_regular_file(folder / CARD_FILE, _MAX_CARD_BYTES)
-
-
-def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
-    """Rename a folder that a model must not replace: it holds a user's files, too."""
-    try:
-        check_model_path(folder)
-    except UserError:
-        aside = folder.with_name(f"{folder.name}_before")
-        while os.path.lexists(aside):
-            aside = aside.with_name(f"{aside.name}_")
-        folder.rename(aside)
-        log(f"{folder}: contains other files; renamed to {aside.name}")
 
 
 def check_model_path(folder: Path) -> None:
@@ -234,6 +209,36 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
 def holds_model(folder: Path) -> bool:
     """Return whether there is a model in a folder, or in what its replacement left."""
     return (present_name(folder) / WEIGHTS_FILE).is_file()
+
+
+AVERAGED, BEST, CHECKPOINTS = "averaged", "best", "checkpoints"
+"""The folders of a run's models."""
+_STEP_FOLDER = re.compile("step_([0-9]{1,18})")
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """List the checkpoints of a run, the folders named by a step, oldest first."""
+    folders: dict[int, Path] = {}
+    for folder in (run / CHECKPOINTS).glob("step_*"):
+        match = _STEP_FOLDER.fullmatch(folder.name)
+        if match and folder.is_dir():
+            folders[int(match[1])] = folder
+    return [folder for _, folder in sorted(folders.items())]
+
+
+def find_model(run: Path) -> Path:
+    """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint."""
+    if not present_name(run).is_dir():
+        raise UserError(f"{run}: no folder of this name; give the run_dir of a run")
+    if (run / "vocab.json").exists():
+        raise UserError(f"{run}: is a model of Marian's: convert it with seq2seq import")
+    for folder in (run, run / AVERAGED, run / BEST, *reversed(checkpoints(run))):
+        if holds_model(folder):
+            return folder
+    raise UserError(
+        f"{run}: no model in it (no {WEIGHTS_FILE}, averaged, best or checkpoints): its training"
+        " has saved none yet, or it is one of Marian's, which seq2seq import reads"
+    )
 
 
 def load_model(folder: Path) -> TrainedModel:

@@ -12,6 +12,7 @@ and are never skipped: one line lost on one side would shift every pair after it
 import bz2
 import gzip
 import io
+import locale
 import lzma
 import os
 import re
@@ -171,6 +172,28 @@ def why_not_text(raw: bytes) -> str:
     return "a NUL character, which no text has; remove it, or convert the text from UTF-16"
 
 
+NOT_PLAIN = "begins as markup, data or a program, not as lines of text"
+_CODE = re.compile(
+    r"\s*(?:<(?:[?!]|[a-zA-Z][^<>]*(?:\n|\Z|>\s*(?:[\n<]|\Z)))"  # XML and HTML
+    r"|\{\s*(?:[\"}\n]|\Z)|\[\s*(?:[\"{\[\]\n]|\Z)"  # JSON
+    r"|#!|%!|//|/\*|\(\*|;;|#include"
+    r"|(?:using|use|package|import|namespace) [\w.:\\]+\s*(?:\{|;\s*\n)"
+    r"|---[ \r]*\n|\\[a-z]+[{\[]|WEBVTT|(?:\d+\s+)?[\d:.,]+ -->)"  # YAML, TeX, subtitles
+)
+
+
+def why_packed(beginning: bytes) -> str:
+    """Say why the text of a file that begins so must be taken out of it first, or return ""."""
+    if beginning.startswith((b"%PDF-", b"{\\rtf")):
+        return "PDF or RTF, not plain text; extract its text first"
+    return why_archive(beginning)
+
+
+def begins_as_code(content: str) -> bool:
+    """Tell whether a file begins as markup, data or a program."""
+    return bool(_CODE.match(content))
+
+
 class _NamedReader(io.RawIOBase):
     """What is read of a file; failures are user errors that name it."""
 
@@ -253,3 +276,26 @@ def read_two_files(source: str, target: str) -> Iterator[SentencePair]:
                     " partner; give files where line k of one belongs to line k of the other"
                 )
             yield SentencePair(source_line, target_line)
+
+
+# Words of headers, besides the codes and names of languages that Python knows.
+_WORDS = """
+  source target src tgt term original translation text sentence sentences language eng deu ger fra
+  fre spa ita por nld rus jpn zho us gb br british american brazilian simplified traditional chinese
+  ukrainian persian hindi latin latvian esperanto indonesian vietnamese irish welsh serbian
+  englisch französisch spanisch italienisch russisch anglais allemand espagnol español inglés
+  alemán italiano português nederlands polski русский українська čeština svenska norsk suomi
+  magyar türkçe 中文 日本語 bengali swahili quelle ziel hans hant germany france
+"""
+_HEADER = {*locale.locale_alias, *_WORDS.split()}
+
+
+def is_header(line: str) -> bool:
+    """Tell whether the two columns of a line name two languages."""
+    cells = [re.findall(r"[^\W_]+", cell) for cell in line.casefold().split("\t")]
+    return (
+        len(cells) == 2
+        and cells[0] != cells[1]
+        and all(cell and _HEADER.issuperset(cell) for cell in cells)
+        and re.fullmatch(r'[\w\s"():/-]+', line) is not None
+    )

@@ -44,6 +44,8 @@ class Engine:
 
     rounded: Callable[[int], int] = int
     """Rounds the number of sentences of a full batch."""
+    max_positions: int | None = None
+    """The most positions of a text that the engine has; None if the model alone limits them."""
 
     def __init__(self, model: Transformer) -> None:
         self.device = model.embedding.weight.device

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
-from seq2seq.model_folder import load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import find_model, load_model
 from tests.toy import TINY_MODEL
 
 RECIPES = Path(__file__).resolve().parents[1] / "conf" / "RECIPES.md"

@@ -18,8 +18,7 @@ from typing import TypeAlias
 from seq2seq.decoding.alignment import Alignment, choose_step
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.model_folder import AlignmentStep, load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import AlignmentStep, find_model, load_model
 
 Links: TypeAlias = set[tuple[int, int]]
 _NO_BLANK_BEFORE, _NO_BLANK_AFTER = re.compile(r"[,.;:!?)\]%]|'\w*"), ("(", "[", "'")

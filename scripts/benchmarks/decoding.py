@@ -30,8 +30,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.machine.resources import retain_freed_memory
-from seq2seq.model_folder import TrainedModel, load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.score import score_all
 from seq2seq.search import SearchConfig, pad
 from seq2seq.text import read_text_lines

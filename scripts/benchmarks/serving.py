@@ -35,8 +35,7 @@ from starlette.routing import Route
 
 from seq2seq.interop.export import write_ctranslate2
 from seq2seq.machine.resources import retain_freed_memory
-from seq2seq.model_folder import load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import find_model, load_model
 from seq2seq.server.guard import listen
 from seq2seq.text import read_text_lines
 

@@ -4,10 +4,9 @@ import argparse
 from pathlib import Path
 
 from seq2seq.errors import UserError
-from seq2seq.files import add_file
+from seq2seq.files import add_file, read_regular_file
 from seq2seq.interop.export import write_ctranslate2, write_marian
-from seq2seq.model_folder import CARD_FILE, load_model, read_card
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import CARD_FILE, MAX_CARD_BYTES, find_model, load_model
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -17,7 +16,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{folder}: already exists; choose another folder")
     model = find_model(Path(arguments.model))
     trained = load_model(model)
-    card = read_card(model) if (model / CARD_FILE).is_file() else None
+    card, path = None, model / CARD_FILE
+    if path.is_file():
+        card = read_regular_file(path, MAX_CARD_BYTES)
     {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
     if card is not None:
         add_file(folder, CARD_FILE, card)

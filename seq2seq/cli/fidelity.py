@@ -11,11 +11,10 @@ from omegaconf.errors import OmegaConfBaseException
 from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
 from seq2seq.cli.text import print_json, report
 from seq2seq.errors import UsageError, printable
-from seq2seq.model_folder import load_model
+from seq2seq.model_folder import find_model, load_model
 from seq2seq.paper.details import as_text, compare
 from seq2seq.report.run_report import as_trained
 from seq2seq.run.config import Config, read_config
-from seq2seq.run.folder import find_model
 
 
 def run(arguments: argparse.Namespace) -> int:

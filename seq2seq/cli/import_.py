@@ -6,17 +6,12 @@ from pathlib import Path
 import torch
 
 from seq2seq.errors import UserError, printable
-from seq2seq.files import add_file
+from seq2seq.files import add_file, read_regular_file
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.pair_tokenizer import PairTokenizer
-from seq2seq.model_folder import (
-    CARD_FILE,
-    TrainedModel,
-    read_card,
-    save_model,
-    translate_command,
-)
+from seq2seq.model_folder import CARD_FILE, MAX_CARD_BYTES, TrainedModel, save_model
 from seq2seq.report.card import card_of_model
+from seq2seq.run.folder import translate_command
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     trained = import_marian(folder)
     if (folder / CARD_FILE).exists():  # it names the license
-        card = read_card(folder)
+        card = read_regular_file(folder / CARD_FILE, MAX_CARD_BYTES)
     else:
         origin = f"imported from {folder.absolute().name}, a model of Marian"
         card = card_of_model(trained, output.absolute().name, origin)

@@ -105,10 +105,13 @@ def _read(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[lis
     score.check_counts({file_name(path): len(text) for path, text in texts})
     if arguments.model:
         from seq2seq.cli.translation_options import load_translator
-        from seq2seq.report.sets import find_warnings
+        from seq2seq.decoding.translation import OutputWarnings
 
         translations = load_translator(arguments).translate(lines)
-        report(str(find_warnings(lines, translations)[0]))
+        warnings = OutputWarnings()
+        for line, translation in zip(lines, translations, strict=True):
+            warnings.count(line, translation)
+        report(str(warnings))
         lines = [one.text for one in translations]
     return {_first_name(arguments): lines, **others}, references
 

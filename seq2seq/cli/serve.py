@@ -15,8 +15,7 @@ from seq2seq.cli.translation_options import translation_options
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
-from seq2seq.model_folder import TrainedModel, load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import UNNAMED
 

@@ -10,10 +10,18 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from seq2seq.documents.lines import NOT_PLAIN, begins_as_code, why_packed
 from seq2seq.errors import UsageError, UserError, printable
 from seq2seq.files import MANIFEST, is_stream, read_manifest
-from seq2seq.text import create_binary, decode_leniently, iterate_lines, open_binary, why_not_text
+from seq2seq.text import (
+    NOT_PLAIN,
+    begins_as_code,
+    create_binary,
+    decode_leniently,
+    iterate_lines,
+    open_binary,
+    why_not_text,
+    why_packed,
+)
 
 
 def check_output(output: str, *inputs: str) -> None:

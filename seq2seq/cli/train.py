@@ -34,10 +34,9 @@ from seq2seq.cli.main import log_to_stderr
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes, call_handler
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, checkpoints
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
-from seq2seq.run.folder import checkpoints
 from seq2seq.run.training import describe_initial_model
 from seq2seq.sizes import TransformerConfig
 

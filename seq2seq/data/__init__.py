@@ -5,7 +5,7 @@
 | `corpus` | the languages and splits of a corpus, and where each is: files or data sets |
 | `pairs` | files of pairs: `.tsv`, `.jsonl`, `.tmx`; pairs held out for validation |
 | `checks` | what a model should not learn from |
-| `noise` `case` | capitals and typing errors, added to training text; the case of letters |
+| `noise` | capitals and typing errors, added to training text |
 | `encoding` | text to token ids, in several processes, and for each epoch with noise, BPE-dropout |
 | `preparation` | all in order, with a cache |
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from seq2seq.data.case import KEPT, upper_case
+from seq2seq.case import KEPT, upper_case
 from seq2seq.errors import check_number
 from seq2seq.settings import digested
 from seq2seq.text import SentencePair

@@ -16,23 +16,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from seq2seq.errors import UserError
-from seq2seq.text import COMPRESSIONS, SentencePair, has_text, open_binary, read_text_lines
+from seq2seq.text import (
+    COMPRESSIONS,
+    SentencePair,
+    has_text,
+    is_header,
+    open_binary,
+    read_text_lines,
+)
 
 Languages: TypeAlias = tuple[str, str]
 """Codes of the source language and of the target language."""
 
 _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
 _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
-# What headers consist of, besides the codes and names of languages that Python knows.
-_WORDS = """
-  source target src tgt term original translation text sentence sentences language eng deu ger fra
-  fre spa ita por nld rus jpn zho us gb br british american brazilian simplified traditional chinese
-  ukrainian persian hindi latin latvian esperanto indonesian vietnamese irish welsh serbian
-  englisch französisch spanisch italienisch russisch anglais allemand espagnol español inglés
-  alemán italiano português nederlands polski русский українська čeština svenska norsk suomi
-  magyar türkçe 中文 日本語 bengali swahili quelle ziel hans hant germany france
-"""
-_HEADER = {*locale.locale_alias, *_WORDS.split()}
 
 
 class PairsFile:
@@ -116,17 +113,6 @@ def is_quoted(path: str) -> bool:
         )
     quoted, with_comma = zip(*kinds, strict=True) if kinds else ((), ())
     return not broken and (is_needed or (any(quoted) and (all(quoted) or quoted == with_comma)))
-
-
-def is_header(line: str) -> bool:
-    """Tell whether the two columns of a line name two languages."""
-    cells = [re.findall(r"[^\W_]+", cell) for cell in line.casefold().split("\t")]
-    return (
-        len(cells) == 2
-        and cells[0] != cells[1]
-        and all(cell and _HEADER.issuperset(cell) for cell in cells)
-        and re.fullmatch(r'[\w\s"():/-]+', line) is not None
-    )
 
 
 _BLOCK_BYTES = 1 << 16

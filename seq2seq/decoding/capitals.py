@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TypeAlias
 
-from seq2seq.data.case import KEPT, lower_letters
+from seq2seq.case import KEPT, lower_letters
 from seq2seq.tokenizer import UNKNOWN_ID, Span
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

@@ -26,11 +26,10 @@ import torch
 from torch import Tensor
 
 from seq2seq import search
-from seq2seq.data.case import upper_case
-from seq2seq.data.pairs import is_header
+from seq2seq.case import upper_case
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
-from seq2seq.text import read_text_lines
+from seq2seq.text import is_header, read_text_lines
 from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Span, Tokenizer
 
 logger = logging.getLogger("seq2seq")

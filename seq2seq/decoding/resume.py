@@ -21,7 +21,7 @@ from seq2seq import files
 from seq2seq.decoding.many import Chunk
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import find_model
 from seq2seq.text import COMPRESSIONS, create_binary
 
 logger = logging.getLogger("seq2seq")

@@ -11,7 +11,6 @@ from seq2seq.decoding.capitals import known_case
 from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
-from seq2seq.interop.marian import MAX_POSITIONS
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import Transformer
@@ -75,16 +74,20 @@ def length_limits(
     tokenizer: Tokenizer,
     options: TranslationOptions,
     controls: int,
+    max_positions: int | None = None,
 ) -> LengthLimits:
-    """Compute how long the texts of models that translate together may be."""
+    """Compute how long the texts of models that translate together may be.
+
+    `max_positions` is the limit of their engine, if it has one.
+    """
     added, extra = 1 + controls, options.search.max_extra_tokens
     longest = tokenizer.max_source_tokens or options.max_source_tokens
     source = max(1, min(longest, options.max_source_tokens) - added)
     target = source + extra
+    if max_positions is not None:
+        source = min(source, max_positions - 1)
+        target = min(target, max_positions - 1)
     for model in models:
-        if options.engine == "ctranslate2":
-            source = min(source, MAX_POSITIONS - 1)
-            target = min(target, MAX_POSITIONS - 1)
         if model.config.positions is Positions.learned:
             # The table bounds the source with its `</s>` and the target with its start symbol.
             positions = max(1 + added, model.config.max_learned_positions)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from seq2seq.data.case import upper_case
+from seq2seq.case import upper_case
 
 if TYPE_CHECKING:  # where documents are read, nobody waits for PyTorch
     from seq2seq.decoding.segments import Segment

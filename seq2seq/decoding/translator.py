@@ -6,16 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from seq2seq.decoding import alignment
 from seq2seq.decoding.alignment import Alignment, Link, PiecePair
 from seq2seq.decoding.capitals import Cased, known_case
-from seq2seq.decoding.engines import CTranslate2Engine, NativeEngine
+from seq2seq.decoding.engines import NativeEngine
 from seq2seq.decoding.ensemble import TargetScore, check_ensemble, score_targets
 from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
@@ -32,10 +33,10 @@ from seq2seq.machine.resources import (
     process_lock,
     worker_threads,
 )
-from seq2seq.model_folder import AlignmentStep, TrainedModel, load_model
-from seq2seq.run.folder import find_model
+from seq2seq.model_folder import AlignmentStep, TrainedModel, find_model, load_model
 from seq2seq.search import SearchConfig, nan_error
 from seq2seq.tokenizer import END_ID, control_ids
+from seq2seq.translate import Engine
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -76,17 +77,18 @@ class Translator:
         languages = self.source_language, options.to or self._target_language
         self.glossary = None if terms is None else Glossary(terms, self.tokenizer, languages)
         search = options.search
-        self.engine: NativeEngine | CTranslate2Engine
+        self.engine: Engine
         if options.engine == "ctranslate2":
             if len(together) > 1:
                 raise UserError(
                     "engine ctranslate2 can't run an ensemble: choose the engine native"
                 )
             assert isinstance(search, SearchConfig)
-            self.engine = CTranslate2Engine(
+            interop = import_module("seq2seq.interop.ctranslate2_engine")
+            self.engine = interop.CTranslate2Engine(
                 together[0], self.device, precision, search.beam_size, self.workers, options.scores
             )
-            # Of alignments, the probabilities of given translations, and attention.
+            # The precision of alignments, probabilities of given translations, and attention.
             precision = "fp32" if precision == "fp32" else "auto"
         compute = Compute(self.device, choose_precision(precision, self.device))
         # Copies in that precision, because autocast would cast every matrix again at every step.
@@ -116,7 +118,9 @@ class Translator:
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language
         )
-        self._limits = length_limits(self.models, self.tokenizer, options, len(self.controls))
+        self._limits = length_limits(
+            self.models, self.tokenizer, options, len(self.controls), self.engine.max_positions
+        )
 
     @classmethod
     def load(
@@ -186,8 +190,9 @@ class Translator:
 
         Calls from several threads run in parallel on a CPU, unlike those of the other methods.
         """
+        config: Any = self.search  # the native engine samples, too
         with torch.autocast(self.device.type, enabled=False):
-            hypotheses = self.engine.search(segments, self.search)
+            hypotheses = self.engine.search(segments, config)
         make = partial(make_candidates, self.tokenizer, target_language=self.target_language)
         return list(map(make, segments, hypotheses))
 

@@ -6,16 +6,8 @@ from collections.abc import Iterator
 
 from seq2seq.documents.document import Languages, Slot, write_text
 from seq2seq.errors import UserError
-from seq2seq.text import why_archive
+from seq2seq.text import NOT_PLAIN, begins_as_code, why_packed
 
-NOT_PLAIN = "begins as markup, data or a program, not as lines of text"
-_STRUCTURED = re.compile(
-    r"\s*(?:<(?:[?!]|[a-zA-Z][^<>]*(?:\n|\Z|>\s*(?:[\n<]|\Z)))"  # XML and HTML
-    r"|\{\s*(?:[\"}\n]|\Z)|\[\s*(?:[\"{\[\]\n]|\Z)"  # JSON
-    r"|#!|%!|//|/\*|\(\*|;;|#include"
-    r"|(?:using|use|package|import|namespace) [\w.:\\]+\s*(?:\{|;\s*\n)"
-    r"|---[ \r]*\n|\\[a-z]+[{\[]|WEBVTT|(?:\d+\s+)?[\d:.,]+ -->)"  # YAML, TeX, subtitles
-)
 _BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -26,18 +18,6 @@ def why_not_lines(beginning: bytes) -> str:
     if not beginning.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and _BINARY.search(beginning):
         return "binary, not text"
     return NOT_PLAIN if begins_as_code(beginning.decode(errors="replace")) else ""
-
-
-def why_packed(beginning: bytes) -> str:
-    """Say why the text of a file that begins so must be taken out of it first, or return ""."""
-    if beginning.startswith((b"%PDF-", b"{\\rtf")):
-        return "PDF or RTF, not plain text; extract its text first"
-    return why_archive(beginning)
-
-
-def begins_as_code(content: str) -> bool:
-    """Tell whether a file begins as markup, data or a program."""
-    return bool(_STRUCTURED.match(content))
 
 
 def read_text(content: str, languages: Languages) -> Iterator[Slot]:

@@ -7,6 +7,7 @@
 | `transformers_folder` | Hugging Face's folders of Marian's models |
 | `pair_tokenizer` | the vocabularies of imported models |
 | `export` | our models for Marian and CTranslate2 |
+| `ctranslate2_engine` | CTranslate2 as an engine of `seq2seq.Translator` |
 
 Nothing that is read is executed.
 """

@@ -10,9 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from seq2seq.decoding.translation import OutputWarnings
-from seq2seq.model_folder import TrainedModel, translate_command
+from seq2seq.model_folder import TrainedModel
 from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
+from seq2seq.run.folder import translate_command
 from seq2seq.run.sessions import Session
 from seq2seq.score import Score
 

@@ -16,9 +16,10 @@ from seq2seq.data.corpus import Split
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
+from seq2seq.model_folder import checkpoints
 from seq2seq.run.checkpoint import read_progress
 from seq2seq.run.config import Config
-from seq2seq.run.folder import RunFolder, checkpoints
+from seq2seq.run.folder import RunFolder
 from seq2seq.score import Score
 from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import TransformerConfig

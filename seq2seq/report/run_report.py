@@ -12,7 +12,7 @@ from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model_folder import AlignmentStep, TrainedModel, load_model
+from seq2seq.model_folder import AlignmentStep, TrainedModel, find_model, load_model
 from seq2seq.paper.details import Row, compare
 from seq2seq.report.overview import best_validation
 from seq2seq.report.record import (
@@ -26,7 +26,7 @@ from seq2seq.report.record import (
 )
 from seq2seq.report.sets import SetReport, TextSet, report_sets
 from seq2seq.run.config import Config, read_config
-from seq2seq.run.folder import RunFolder, find_model
+from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import Session, read_sessions
 from seq2seq.text import has_text

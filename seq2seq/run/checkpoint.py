@@ -20,9 +20,9 @@ from seq2seq import files, model_folder
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, checkpoints
 from seq2seq.run.config import Config, read_config
-from seq2seq.run.folder import RunFolder, checkpoints
+from seq2seq.run.folder import RunFolder
 from seq2seq.settings import Kind, Setting, flat, settings_of
 from seq2seq.tokenizer import PAIR_FILES
 from seq2seq.trainer import Progress, Trainer

@@ -1,13 +1,15 @@
 """The folder of a run: where its files and its models are."""
 
-import re
+import os
+import shlex
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from seq2seq.errors import UserError
-from seq2seq.files import MAX_BYTES, parse_json, present_name, read_regular_file
-from seq2seq.model_folder import WEIGHTS_FILE, holds_model
+from seq2seq.files import MAX_BYTES, parse_json, read_regular_file
+from seq2seq.model_folder import AVERAGED, BEST, CHECKPOINTS, check_model_path
 
 
 class RunFolder:
@@ -24,10 +26,10 @@ class RunFolder:
         self.log = path / "train.log"
         self.metrics = path / "metrics.jsonl"
         self.events = path / "tensorboard"
-        self.checkpoints = path / "checkpoints"
-        self.best = path / "best"
+        self.checkpoints = path / CHECKPOINTS
+        self.best = path / BEST
         """The model whose validation was the best."""
-        self.averaged = path / "averaged"
+        self.averaged = path / AVERAGED
         """The mean of the last checkpoints, if it is better."""
         self.finished = path / "finished.json"
         """Written when training and averaging are finished; says why training ended."""
@@ -54,30 +56,21 @@ class RunFolder:
         return {}
 
 
-_STEP_FOLDER = re.compile("step_([0-9]{1,18})")
+def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
+    """Rename a folder that a model must not replace: it holds a user's files, too."""
+    try:
+        check_model_path(folder)
+    except UserError:
+        aside = folder.with_name(f"{folder.name}_before")
+        while os.path.lexists(aside):
+            aside = aside.with_name(f"{aside.name}_")
+        folder.rename(aside)
+        log(f"{folder}: contains other files; renamed to {aside.name}")
 
 
-def checkpoints(run: Path) -> list[Path]:
-    """List the checkpoints of a run, the folders named by a step, oldest first."""
-    folders: dict[int, Path] = {}
-    for folder in RunFolder(run).checkpoints.glob("step_*"):
-        match = _STEP_FOLDER.fullmatch(folder.name)
-        if match and folder.is_dir():
-            folders[int(match[1])] = folder
-    return [folder for _, folder in sorted(folders.items())]
-
-
-def find_model(run: Path) -> Path:
-    """Find a run's model: the folder itself, else `averaged`, `best` or the last checkpoint."""
-    if not present_name(run).is_dir():
-        raise UserError(f"{run}: no folder of this name; give the run_dir of a run")
-    if (run / "vocab.json").exists():
-        raise UserError(f"{run}: is a model of Marian's: convert it with seq2seq import")
-    files = RunFolder(run)
-    for folder in (run, files.averaged, files.best, *reversed(checkpoints(run))):
-        if holds_model(folder):
-            return folder
-    raise UserError(
-        f"{run}: no model in it (no {WEIGHTS_FILE}, averaged, best or checkpoints): its training"
-        " has saved none yet, or it is one of Marian's, which seq2seq import reads"
-    )
+def translate_command(model: str, target_languages: Sequence[str]) -> str:
+    """Write the command that translates with a model into its first target language."""
+    words = ["seq2seq", "translate", "--model", model]
+    if len(target_languages) > 1:
+        words += ["--to", target_languages[0]]
+    return f"{shlex.join(words)} < input > output"

@@ -22,7 +22,7 @@ from seq2seq.errors import OutOfMemoryError, UsageError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
 from seq2seq.machine import resources
 from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, checkpoints, find_model
 from seq2seq.run import checkpoint
 from seq2seq.run.checkpoint import RunState
 from seq2seq.run.config import (
@@ -34,7 +34,7 @@ from seq2seq.run.config import (
     risky_start,
     unfinished_dropout,
 )
-from seq2seq.run.folder import RunFolder, checkpoints, find_model
+from seq2seq.run.folder import RunFolder, move_user_files_aside, translate_command
 from seq2seq.run.records import RunRecorder, describe_validation
 from seq2seq.run.sessions import add_session, changed_program, read_sessions, this_session
 from seq2seq.run.validation import (
@@ -309,7 +309,7 @@ class TrainingRun:
         if is_best:
             # A folder that never held a model is the user's: save_model refuses to replace it.
             if model_folder.holds_model(best):
-                model_folder.move_user_files_aside(best, logger.warning)
+                move_user_files_aside(best, logger.warning)
             model_folder.save_model(best, self._trained(self.candidate()))
         checkpoint.save_validation(self.newest, self.state().to_json())
 
@@ -347,7 +347,7 @@ class TrainingRun:
             logger.warning(failure.message)
             return
         languages = self._trained(self.trainer.model).target_languages
-        logger.info(f"next: {model_folder.translate_command(str(self.folder), languages)}")
+        logger.info(f"next: {translate_command(str(self.folder), languages)}")
 
     def finish_again(self) -> None:
         """Finish if a signal has prevented it at the end of training."""
@@ -362,7 +362,7 @@ class TrainingRun:
 
     def _remove_averaged(self) -> None:
         """Remove the mean of an earlier end of this run, but no file of the user's."""
-        model_folder.move_user_files_aside(self.files.averaged, logger.warning)
+        move_user_files_aside(self.files.averaged, logger.warning)
         remove_folder(self.files.averaged)
 
     def _trained(self, model: Transformer) -> TrainedModel:

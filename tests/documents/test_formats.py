@@ -20,10 +20,10 @@ from seq2seq.documents.formats import (
     find_format,
     read_file,
 )
-from seq2seq.documents.lines import begins_as_code
 from seq2seq.documents.placeholders import divide
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
+from seq2seq.text import begins_as_code
 from tests.documents.hostile import LANGUAGES, PLACES, WORST, fill_place
 from tests.documents.marks import run_plan
 

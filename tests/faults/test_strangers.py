@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seq2seq.cli.main import main
 from seq2seq.files import MANIFEST
-from seq2seq.run.folder import checkpoints
+from seq2seq.model_folder import checkpoints
 from seq2seq.tokenizer import Tokenizer
 from tests.models import SIZES, save_untrained
 from tests.toy import data_words, reversing

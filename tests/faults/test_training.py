@@ -19,9 +19,8 @@ import torch
 from seq2seq.cli import guests
 from seq2seq.cli.main import main
 from seq2seq.files import check_listed_file
-from seq2seq.model_folder import MODEL_FILES, load_model
+from seq2seq.model_folder import MODEL_FILES, checkpoints, find_model, load_model
 from seq2seq.run.checkpoint import newest_good, progress_file
-from seq2seq.run.folder import checkpoints, find_model
 from tests.faults.conftest import Trial, Trials
 from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights

@@ -10,8 +10,7 @@ import torch
 from seq2seq.cli.guests import start_training
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import load_model, save_model
-from seq2seq.run.folder import checkpoints
+from seq2seq.model_folder import checkpoints, load_model, save_model
 from tests.interop.conftest import MakeFolder
 from tests.toy import toy_config
 

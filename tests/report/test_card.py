@@ -12,9 +12,9 @@ from huggingface_hub import ModelCard
 
 from seq2seq.cli.main import main
 from seq2seq.files import read_manifest
+from seq2seq.model_folder import find_model
 from seq2seq.report.card import facts_of_run
 from seq2seq.report.run_report import make_report
-from seq2seq.run.folder import find_model
 from seq2seq.run.sessions import add_session, read_sessions
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli.main import main
+from seq2seq.model_folder import find_model
 from seq2seq.report.record import DataRecord, read_data_record
-from seq2seq.run.folder import find_model
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',

@@ -22,14 +22,13 @@ from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import load_model
+from seq2seq.model_folder import find_model, load_model
 from seq2seq.paper.details import compare
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import known_settings, read_scores, train_command
 from seq2seq.report.run_report import as_trained, make_report
 from seq2seq.report.sets import Overlap, TextSet
 from seq2seq.run.config import read_config
-from seq2seq.run.folder import find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import read_sessions, this_session
 from seq2seq.run.training import describe_initial_model

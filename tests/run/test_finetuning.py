@@ -15,8 +15,8 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
+from seq2seq.model_folder import checkpoints, find_model
 from seq2seq.run.config import Config, read_config
-from seq2seq.run.folder import checkpoints, find_model
 from seq2seq.run.training import TrainingRun
 from seq2seq.score import bleu
 from tests.toy import data_words, reversing, script_validation, train, validation, weights

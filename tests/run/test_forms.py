@@ -13,9 +13,8 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import TrainedModel, load_model
+from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.run.config import Config
-from seq2seq.run.folder import find_model
 from seq2seq.run.records import read_metrics
 from seq2seq.run.training import run_training
 from seq2seq.search import Hypothesis, SearchConfig

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from seq2seq.model_folder import load_model
-from seq2seq.run.folder import checkpoints, find_model
+from seq2seq.model_folder import checkpoints, find_model, load_model
 from seq2seq.zoo.modern import modern_choices
 from tests.conftest import Result
 from tests.toy import TINY_MODEL, data_words, reversing, weights

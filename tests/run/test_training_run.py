@@ -29,8 +29,8 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes
+from seq2seq.model_folder import checkpoints
 from seq2seq.run.config import Config, cost_on_cpu
-from seq2seq.run.folder import checkpoints
 from seq2seq.run.records import FileRecorder, describe_validation, read_metrics
 from seq2seq.run.training import TrainingRun, describe, make_trainer, run_training
 from seq2seq.run.validation import Guessing

@@ -8,9 +8,9 @@ import pytest
 
 from seq2seq.cli.fidelity import compose_config
 from seq2seq.errors import UsageError, UserError
+from seq2seq.model_folder import checkpoints
 from seq2seq.run.checkpoint import read_progress
 from seq2seq.run.config import Config
-from seq2seq.run.folder import checkpoints
 from seq2seq.run.records import read_metrics
 from tests.toy import reversing, script_validation, train, validation
 

@@ -9,9 +9,16 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.files import MANIFEST
-from seq2seq.model_folder import TrainedModel, average, holds_model, load_model, save_model
+from seq2seq.model_folder import (
+    TrainedModel,
+    average,
+    checkpoints,
+    find_model,
+    holds_model,
+    load_model,
+    save_model,
+)
 from seq2seq.run import checkpoint
-from seq2seq.run.folder import checkpoints, find_model
 from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
