@@ -159,6 +159,8 @@ _DEVICE = {
     "--device DEVICE": "auto, cpu, cuda, ... (default auto)",
     "--precision PRECISION": "fp32 (default on a CPU, where no output then depends on the"
     " batch), bf16, or auto (default on a GPU): bf16 where it is faster, else fp32",
+    "--forms plain|fast": "compute by the plain code of the core, or by fast forms of it (default"
+    " fast)",
 }
 _CONTROLS = {
     "--to CODE": "target language, of a model that translates into several or names none",

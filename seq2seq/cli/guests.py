@@ -2,16 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from seq2seq.data.preparation import PreparedData
-from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.translator import Translator
-from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.training import FastForms, can_compile
 from seq2seq.files import add_file, write_file
@@ -20,7 +15,6 @@ from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_me
 from seq2seq.model_folder import (
     ALIGNMENT_FILE,
     CARD_FILE,
-    TrainedModel,
     load_model,
     save_alignment,
 )
@@ -32,7 +26,6 @@ from seq2seq.run.config import Config
 from seq2seq.run.records import FileRecorder, deferred_log_file
 from seq2seq.run.training import Guests, run_training, user_cache
 from seq2seq.score import Score
-from seq2seq.search import SearchConfig
 
 logger = logging.getLogger("seq2seq")
 
@@ -55,7 +48,6 @@ def start_training(
         if config.forms == "fast":
             guests = Guests(
                 make_forms=lambda device: FastForms(compiled=_compiles(config, device)),
-                make_translator=FastTranslator,
                 recorder=recorder,
             )
         return run_training(
@@ -72,29 +64,6 @@ def _compiles(config: Config, device: torch.device) -> bool:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
     logger.info("compiling, so the first steps take longer")
     return True
-
-
-class FastTranslator:
-    """`seq2seq.Translator`, as a validation calls it."""
-
-    def __init__(self, trained: TrainedModel, compute: Compute, search: SearchConfig) -> None:
-        self.trained = trained
-        # Made at the first call, which knows the target language.
-        self.translator: Translator | None = None
-        # On a CPU in float32, as users of the model translate; a GPU in the run's own precision.
-        precision = "bf16" if compute.on_gpu and compute.dtype is torch.bfloat16 else "fp32"
-        self.options = TranslationOptions(
-            device=str(compute.device), precision=precision, search=search
-        )
-
-    def translate(
-        self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]
-    ) -> list[str]:
-        """Translate lines into a language."""
-        if self.translator is None:
-            self.translator = Translator(self.trained, replace(self.options, to=to))
-        translator = self.translator.with_target_language(to)
-        return [each.text for each in translator.translate(lines, on_batch=on_batch)]
 
 
 class ReportingRecorder(FileRecorder):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from threading import Lock
 
+from seq2seq.decoder import IncrementalDecoder, incremental_decoder
 from seq2seq.decoding.ensemble import Ensemble
 from seq2seq.decoding.glossary import Glossary, Term, constrained_search
 from seq2seq.decoding.options import SamplingConfig
@@ -16,25 +17,26 @@ from seq2seq.device import Compute
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
-from seq2seq.search import Hypothesis, SearchConfig, beam_search
+from seq2seq.search import Beams, Hypothesis, SearchConfig, beam_search
 from seq2seq.transformer import Transformer
 from seq2seq.translate import Engine, SearchInput
 from seq2seq.zoo.modern import modern_choices
 
 
 class NativeEngine(Engine):
-    """Searches with the fast forms of a model, or with several models as an ensemble.
+    """Searches with a model, or with several as an ensemble.
 
-    On a GPU, one model that runs one search at a time is searched in fixed shapes. The layers of
-    the models, which are in the precision of `compute`, are replaced by fast forms. Later searches
-    differ from `search` in `nbest` at most.
+    The models are in the precision of `compute`. The layers that `kernels` names are replaced by
+    fast forms; on a GPU, one model that runs one search at a time is searched in fixed shapes.
+    Without kernels, decoder and beams are the plain ones of the core. Later searches differ from
+    `search` in `nbest` at most.
     """
 
     def __init__(
         self,
         models: Sequence[Transformer],
         compute: Compute,
-        kernels: TranslationKernels,
+        kernels: TranslationKernels | None,
         search: SearchConfig | SamplingConfig,
         workers: int,
         glossary: Glossary | None,
@@ -42,18 +44,31 @@ class NativeEngine(Engine):
         self.device, self.glossary = compute.device, glossary
         self.static: StaticSearch | None = None
         self._turn: AbstractContextManager[object] = nullcontext()
+        self._beams: type[Beams] = Beams if kernels is None else FastBeams
+        if kernels is None:
+            decoders = list(map(incremental_decoder, models))
+        else:
+            decoders = self._fast_decoders(models, compute, kernels, search, workers)
+        self.decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
+
+    def _fast_decoders(
+        self,
+        models: Sequence[Transformer],
+        compute: Compute,
+        kernels: TranslationKernels,
+        search: SearchConfig | SamplingConfig,
+        workers: int,
+    ) -> list[IncrementalDecoder]:
+        """Put the fast forms into the models; return their decoders."""
         buffers = graphs = None
         static = compute.on_gpu if kernels.static is None else kernels.static
-        static = static and not modern_choices(models[0].config) and glossary is None
+        static = static and not modern_choices(models[0].config) and self.glossary is None
         if static and type(search) is SearchConfig and workers == len(models) == 1:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(self.device) if compute.on_gpu else None
             self.static = StaticSearch(buffers, graphs)
-        decoders = [
-            use_translation_kernels(m, compute.dtype, kernels, buffers, graphs) for m in models
-        ]
-        self.decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
+        return [use_translation_kernels(m, compute.dtype, kernels, buffers, graphs) for m in models]
 
     def search(
         self, inputs: Sequence[SearchInput], config: SearchConfig | SamplingConfig
@@ -82,7 +97,7 @@ class NativeEngine(Engine):
                 return constrained_search(step, state, max_lengths, config, terms, words, **rules)
             if self.static is not None:
                 return self.static(step, state, max_lengths, config, **rules)
-            return beam_search(step, state, max_lengths, config, FastBeams, **rules)
+            return beam_search(step, state, max_lengths, config, self._beams, **rules)
 
 
 def _terms(each: SearchInput) -> Sequence[Term]:

@@ -10,6 +10,7 @@ from seq2seq.errors import UsageError, check_number
 from seq2seq.search import DecodingConfig, SearchConfig
 
 ENGINES = ("native", "ctranslate2")
+FORMS = ("plain", "fast")
 _LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
@@ -74,6 +75,9 @@ class TranslationOptions:
     engine: str = "native"
     """`native`, or `ctranslate2`: the search of CTranslate2, where that is installed; some outputs
     differ. Its precision may also be `int8`, and `auto` is int8 where that is possible."""
+    forms: str = "fast"
+    """`plain` computes by the core's files alone, as the paper says it, and more slowly: by default
+    in `fp32` on a GPU, too. `fast` computes the same by the forms in `seq2seq.fast`."""
     scores: bool = True
     """Whether greedy search with CTranslate2 computes scores. Without, it is faster, and they are
     NaN; other searches always have them."""
@@ -83,6 +87,10 @@ class TranslationOptions:
             check_number(name, getattr(self, name), at_least=least)
         if self.engine not in ENGINES:
             raise UsageError(f"engine {self.engine!r} is unknown: choose {' or '.join(ENGINES)}")
+        if self.forms not in FORMS:
+            raise UsageError(f"forms={self.forms}: choose {' or '.join(FORMS)}")
+        if self.forms == "plain" and self.engine == "ctranslate2":
+            raise UsageError("engine ctranslate2 has no plain form: choose the engine native")
         if self.precision == "int8" and self.engine != "ctranslate2":
             raise UsageError(
                 "precision int8 needs engine ctranslate2: choose that engine, or fp32, bf16 or auto"

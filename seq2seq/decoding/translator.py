@@ -47,7 +47,8 @@ class Translator:
 
     Calls from several threads take turns; `workers` run within a call. The model is a copy,
     optimized for this machine: training the original further changes no translation. Several models
-    are an ensemble, which predicts each token by the mean of their probabilities.
+    are an ensemble, which predicts each token by the mean of their probabilities. By default,
+    `kernels` are all fast forms, unless `options.forms` is `plain`.
     """
 
     _pool: ThreadPoolExecutor | None = None
@@ -65,7 +66,8 @@ class Translator:
         check_ensemble(together)
         self.device = choose_device(options.device)
         on_cpu = self.device.type == "cpu"
-        precision = options.precision or ("fp32" if on_cpu else "auto")
+        is_plain = options.forms == "plain"
+        precision = options.precision or ("fp32" if on_cpu or is_plain else "auto")
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         tokens = 4096 if options.engine == "ctranslate2" else 2048
         self.batch_tokens = options.batch_tokens or (tokens if on_cpu else 16_384)
@@ -100,7 +102,7 @@ class Translator:
         together = [replace(each, model=m) for each, m in zip(together, self.models, strict=True)]
         self._trained = together
         if options.engine != "ctranslate2":
-            kernels = kernels or TranslationKernels()
+            kernels = None if is_plain else kernels or TranslationKernels()
             self.engine = NativeEngine(
                 self.models, compute, kernels, search, self.workers, self.glossary
             )
@@ -149,13 +151,16 @@ class Translator:
         self,
         lines: Sequence[str],
         *,
+        to: str | None = None,
         on_batch: Callable[[int, int], None] = lambda done, segments: None,
     ) -> list[Translation]:
         """Translate lines, in their order; blank lines stay blank.
 
-        After each batch, `on_batch` is called with the number of segments that are done, and of
-        all.
+        `to` is the code of another target language than that of the options. After each batch,
+        `on_batch` is called with the number of segments that are done, and of all.
         """
+        if to is not None:
+            return self.with_target_language(to).translate(lines, on_batch=on_batch)
         of_lines = self.segments(lines)
         segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]

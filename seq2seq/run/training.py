@@ -40,7 +40,6 @@ from seq2seq.run.sessions import add_session, changed_program, read_sessions, th
 from seq2seq.run.validation import (
     Failure,
     Guessing,
-    MakeTranslator,
     SetShare,
     summarize,
     validate_share,
@@ -50,7 +49,6 @@ from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import Positions
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.translate import PlainTranslator
 from seq2seq.update import DivergenceError, Forms, Updater, start_moments
 
 logger = logging.getLogger("seq2seq")
@@ -61,7 +59,6 @@ class Guests:
     """What a run may be given: other forms of its computations, and someone who records it."""
 
     make_forms: Callable[[torch.device], Forms] = lambda device: Forms()
-    make_translator: MakeTranslator = PlainTranslator
     recorder: RunRecorder = field(default_factory=RunRecorder)
 
 
@@ -169,7 +166,6 @@ class TrainingRun:
         )
         self.guessing = Guessing.of(self.data.train, self.data.tokenizer.vocab_size)
         self.warned_of_loss = False
-        self.make_translator = guests.make_translator
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         self.recorder = guests.recorder if world.is_main else RunRecorder()
@@ -272,9 +268,7 @@ class TrainingRun:
     def validate_share(self, model: Transformer, world: Processes) -> list[SetShare]:
         """Translate this process's share of the validation sets."""
         show, trained = self.recorder.show_validation, self._trained(model)
-        return validate_share(
-            trained, self.config, self.data, self.compute, world, self.make_translator, show
-        )
+        return validate_share(trained, self.config, self.data, self.compute, world, show)
 
     def summarize(self, shares: list[list[SetShare]]) -> dict[str, float]:
         """Compute loss, perplexity and BLEU on the validation sets from all shares."""

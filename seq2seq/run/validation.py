@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,13 @@ from torch.nn import functional as F
 
 from seq2seq.batches import Batching, EncodedCorpus
 from seq2seq.data.preparation import PreparedData
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.config import Config
 from seq2seq.score import ScoreConfig, bleu
-from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import Transformer
 
@@ -105,18 +106,6 @@ class Failure:
     message: str
 
 
-class LineTranslator(Protocol):
-    """What translates the lines of a validation."""
-
-    def translate(
-        self, lines: Sequence[str], *, to: str | None, on_batch: Callable[[int, int], None]
-    ) -> list[str]:
-        """See `PlainTranslator.translate`."""
-
-
-MakeTranslator: TypeAlias = Callable[[TrainedModel, Compute, SearchConfig], LineTranslator]
-
-
 class SetShare(NamedTuple):
     """What one of n processes finds on a validation set."""
 
@@ -126,13 +115,28 @@ class SetShare(NamedTuple):
     """Of all pairs, which takes little time; NaN but in the main process."""
 
 
+def translation_options(config: Config, compute: Compute, to: str | None) -> TranslationOptions:
+    """Return how a validation translates: as users of the model do, on the device of its training.
+
+    On a CPU that is in float32, where no output depends on the batch; on a GPU it is in the
+    precision of the training.
+    """
+    in_bf16 = compute.on_gpu and compute.dtype is torch.bfloat16
+    return TranslationOptions(
+        device=str(compute.device),
+        precision="bf16" if in_bf16 else "fp32",
+        to=to,
+        search=config.search,
+        forms=config.forms,
+    )
+
+
 def validate_share(
     trained: TrainedModel,
     config: Config,
     data: PreparedData,
     compute: Compute,
     world: Processes,
-    make_translator: MakeTranslator,
     show: Callable[[int, int], None] = lambda done, lines: None,
 ) -> list[SetShare]:
     """Translate this process's lines of all validation sets.
@@ -149,15 +153,16 @@ def validate_share(
 
     shares = []
     with oom_as_user_error():
-        # In float32 on a CPU, where no output then depends on the batch.
-        precise = compute if compute.on_gpu else Compute(compute.device)
-        translator = make_translator(trained, precise, config.search)
-        for valid in data.valid_sets.values():
-            language = valid.split.target_language
+        languages = [valid.split.target_language for valid in data.valid_sets.values()]
+        translator = Translator(
+            trained, translation_options(config, compute, next(iter(languages), None))
+        )
+        for valid, language in zip(data.valid_sets.values(), languages, strict=True):
             sources = [pair.source for pair in valid.pairs[world.rank :: world.size]]
             outputs = None
             try:
-                outputs = translator.translate(sources, to=language, on_batch=watch)
+                found = translator.translate(sources, to=language, on_batch=watch)
+                outputs = [translation.text for translation in found]
             except _TimeOverError as over:
                 logger.warning(
                     f"{over} were translated in {limit:.2g} minutes, a tenth of"

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -26,9 +27,9 @@ from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.machine.resources import process_lock
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, length_penalty
-from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
+from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
-from tests.conftest import MakeTrained
+from tests.conftest import MakeModel, MakeTrained
 from tests.decoding.translators import new_translator
 
 MakeTranslator = Callable[..., Translator]
@@ -91,6 +92,38 @@ def test_a_callers_autocast_changes_nothing(
         assert translator.translate(lines) == expected
         assert translator.log_probabilities(lines, lines) == scores
         assert translator.attention("a child", "a tree").cross.dtype == torch.float32
+
+
+@pytest.mark.parametrize("choices", [{}, {"seed": 2}, {"glossary": {"sea": "house"}}], ids=str)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_plain_form_runs_no_code_of_the_fast_ones(
+    make_trained: MakeTrained, sentences: list[str], count: int, choices: dict[str, Any]
+) -> None:
+    def packages(forms: str) -> set[str]:
+        """Translate, and return the packages whose functions were called."""
+        names = set[str]()
+        sys.setprofile(lambda frame, event, argument: names.add(frame.f_globals["__name__"]))
+        try:
+            new_translator([make_trained()] * count, forms=forms, **choices).translate(sentences)
+        finally:
+            sys.setprofile(None)
+        return {".".join(name.split(".")[:2]) for name in names}
+
+    assert "seq2seq.fast" in packages("fast")
+    plain = packages("plain")
+    assert "seq2seq.fast" not in plain
+    assert {"seq2seq.transformer", "seq2seq.decoder", "seq2seq.search"} <= plain
+
+
+def test_one_call_may_name_its_target_language(sentences: list[str], make_model: MakeModel) -> None:
+    config, controls = TokenizerConfig(vocab_size=60), [">>de<<", ">>fr<<"]
+    tokenizer = Tokenizer.train(sentences, config, controls=controls)
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    trained = TrainedModel(model, tokenizer, "en", "target")
+    german, french = (new_translator(trained, to=code) for code in ("de", "fr"))
+    expected = french.translate(sentences)
+    assert german.translate(sentences, to="fr") == expected != german.translate(sentences)
+    assert german.target_language == "de"
 
 
 @pytest.mark.parametrize("kind", ["native", "static", "ctranslate2", "sampling"])

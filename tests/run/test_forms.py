@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.cli.guests import FastTranslator, start_training
+from seq2seq.cli.guests import start_training
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
@@ -17,10 +17,11 @@ from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.run.config import Config
 from seq2seq.run.records import read_metrics
 from seq2seq.run.training import run_training
+from seq2seq.run.validation import translation_options
 from seq2seq.search import Hypothesis, SearchConfig
 from seq2seq.tokenizer import END_ID, Tokenizer, TokenizerConfig
 from seq2seq.translate import PlainTranslator, SearchInput
-from tests.conftest import MakeModel, MakeTrained
+from tests.conftest import MakeModel
 from tests.models import perturb
 from tests.toy import weights
 
@@ -113,7 +114,7 @@ def test_the_plain_translator_gives_each_line_to_the_model_once_however_long_it_
     ],
 )
 def test_a_gpu_validates_in_the_precision_of_its_training(
-    make_trained: MakeTrained, device: str, dtype: torch.dtype, precision: str
+    toy: Config, device: str, dtype: torch.dtype, precision: str
 ) -> None:
     compute = Compute(torch.device(device), dtype)
-    assert FastTranslator(make_trained(), compute, SearchConfig()).options.precision == precision
+    assert translation_options(toy, compute, None).precision == precision
