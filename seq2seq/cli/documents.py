@@ -1,17 +1,20 @@
 """`seq2seq translate` for documents: one, or a folder of them."""
 
-import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from tqdm import tqdm
 
-from seq2seq.cli.lines import made_by, progress_bar
-from seq2seq.cli.text import file_name, open_input, open_output, report
-from seq2seq.cli.translation_options import load_translator
+from seq2seq.cli.messages import file_name, report
+from seq2seq.cli.progress import progress_bar
+from seq2seq.cli.text import open_input, open_output
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.resume import made_by
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Languages
@@ -19,37 +22,61 @@ from seq2seq.documents.folder import MADE, FolderTranslation, read_document
 from seq2seq.documents.formats import read_file
 from seq2seq.documents.translate import translate_file
 from seq2seq.errors import UsageError, UserError
+from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.tokenizer import UNNAMED
 
 INCOMPLETE = 3
 """The exit code if a folder has documents that can't be translated, or that a user has edited."""
 
 
-def translate_documents(arguments: argparse.Namespace, format_name: str) -> int:
-    """Translate a document of a format, or if that is empty, a folder; report what to check."""
-    if not format_name:
-        _check_folders(arguments)
-    translator = load_translator(arguments)
-    complete = True
-    with progress_bar(arguments, " texts", hidden=False) as bar:
-        translate = partial(_translate, arguments, translator, bar)
-        if format_name:
-            name = file_name(arguments.input)
-            with open_input(arguments.input) as source:
-                content, warnings = translate(name, read_document(source, name), format_name)
-            if not warnings.lines:
-                report(f"{name}: nothing in it is to be translated")
-            with open_output(arguments.output) as output:
-                output.write(content)
-                output.flush()
-        else:
-            folder, made = Path(arguments.input).expanduser(), Path(arguments.output).expanduser()
-            model_and_options = json.dumps(made_by(arguments, translator), sort_keys=True)
-            tell = partial(_tell, bar)
-            skip = arguments.skip
-            work = FolderTranslation(folder, made, translate, model_and_options, tell, skip)
-            complete, warnings = work.run(), work.warnings
+@dataclass(frozen=True, kw_only=True)
+class DocumentsJob:
+    """A document or a folder of documents, and where its translation goes."""
+
+    models: Sequence[str]
+    options: TranslationOptions
+    input: str
+    output: str
+    fuzzy: bool = False
+    """Whether fuzzy entries of catalogues are translated."""
+
+    def load_translator(self) -> Translator:
+        """Load the models, which translate together."""
+        retain_freed_memory()
+        return Translator.load(self.models, self.options)
+
+
+def translate_document(job: DocumentsJob, format_name: str) -> None:
+    """Translate a document of a format, and report what to check."""
+    translator, name = job.load_translator(), file_name(job.input)
+    with progress_bar(" texts", job.output) as bar:
+        with open_input(job.input) as source:
+            document = read_document(source, name)
+        content, warnings = _translate(job, translator, bar, name, document, format_name)
+        if not warnings.lines:
+            report(f"{name}: nothing in it is to be translated")
+        with open_output(job.output) as output:
+            output.write(content)
+            output.flush()
     report(str(warnings))
+
+
+def translate_folder(job: DocumentsJob, *, skip: Sequence[str], resume: bool) -> int:
+    """Translate the documents of a folder, or bring their translations up to date.
+
+    Returns the exit code.
+    """
+    folder, output = Path(job.input).expanduser(), Path(job.output).expanduser()
+    _check_folders(job, resume=resume)
+    translator = job.load_translator()
+    with progress_bar(" texts", job.output) as bar:
+        translate = partial(_translate, job, translator, bar)
+        made = made_by(job.models, job.options, translator, fuzzy=job.fuzzy)
+        model_and_options = json.dumps(made, sort_keys=True)
+        tell = partial(_tell, bar)
+        work = FolderTranslation(folder, output, translate, model_and_options, tell, skip)
+        complete = work.run()
+    report(str(work.warnings))
     return 0 if complete else INCOMPLETE
 
 
@@ -60,35 +87,34 @@ def _tell(bar: "tqdm[NoReturn]", message: str) -> None:
     report(message)
 
 
-def _check_folders(arguments: argparse.Namespace) -> None:
+def _check_folders(job: DocumentsJob, *, resume: bool) -> None:
     """Refuse an output into which a folder can't be translated."""
-    folder = Path(arguments.input).expanduser().resolve()
-    output = Path(arguments.output).expanduser().resolve()
-    if arguments.output == "-":
-        raise UsageError(f"{arguments.input}: is a folder: give another for its translation: -o")
+    folder, output = (Path(path).expanduser().resolve() for path in (job.input, job.output))
+    if job.output == "-":
+        raise UsageError(f"{job.input}: is a folder: give another for its translation: -o")
     if output == folder or folder in output.parents:
-        raise UserError(f"{arguments.output}: is in the folder that is translated: choose another")
+        raise UserError(f"{job.output}: is in the folder that is translated: choose another")
     is_begun = (output / MADE).exists()
     output.mkdir(parents=True, exist_ok=True)
-    if any(output.iterdir()) and not (arguments.resume and is_begun):
+    if any(output.iterdir()) and not (resume and is_begun):
         advice = "choose a new one"
         if is_begun:
             advice += ", or add --resume to bring its translations up to date"
-        raise UserError(f"{arguments.output}: is not an empty folder: {advice}")
+        raise UserError(f"{job.output}: is not an empty folder: {advice}")
 
 
 def _translate(
-    arguments: argparse.Namespace,
+    job: DocumentsJob,
     translator: Translator,
     bar: "tqdm[NoReturn]",
     name: str,
     content: bytes,
     format_name: str,
 ) -> tuple[bytes, OutputWarnings]:
-    # A source without a name is not to be detected.
+    # A source language without a name is not to be detected.
     source_language = translator.source_language or UNNAMED[1]
     languages = Languages(source_language, translator.target_language)
-    file = read_file(name, content, languages, format_name, fuzzy=arguments.fuzzy)
+    file = read_file(name, content, languages, format_name, fuzzy=job.fuzzy)
     before = bar.n
 
     def show(count: int, segments: int) -> None:

@@ -9,7 +9,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
-from seq2seq.cli.text import print_json, report
+from seq2seq.cli.messages import report
+from seq2seq.cli.text import print_json
 from seq2seq.errors import UsageError, printable
 from seq2seq.model_folder import find_model, load_model
 from seq2seq.paper.details import as_text, compare

@@ -1,101 +1,176 @@
-"""`seq2seq translate` for lines of text, in chunks by several threads and processes."""
+"""`seq2seq translate` for lines of text: read a chunk, translate it, write it, count."""
 
-import argparse
-import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, TypeAlias
 
 from tqdm import tqdm
 
-from seq2seq import __version__
-from seq2seq.cli.text import check_text, decode_lines, open_output, report, report_damaged
-from seq2seq.cli.translation_options import translation_options
+from seq2seq.cli.messages import report, report_damaged
+from seq2seq.cli.progress import progress_bar
+from seq2seq.cli.text import check_text, decode_lines, open_output
 from seq2seq.decoding import many
-from seq2seq.decoding.resume import models_sha256, resumable_output
+from seq2seq.decoding.many import Chunk, ChunkOutput, make_chunks
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
 from seq2seq.machine.processes import Processes
 from seq2seq.machine.resources import retain_freed_memory
-from seq2seq.text import count_lines, iterate_lines, open_binary
-
-# Options that change no output.
-_NO_EFFECT = {"command", "debug", "model", "input", "output", "resume", "skip", "workers"}
-_LOG_SECONDS = 60.0
-_LOG_FORMAT = "{n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left"
+from seq2seq.text import iterate_lines
 
 
-def translate_lines(arguments: argparse.Namespace, source: BinaryIO, *, one_by_one: bool) -> None:
-    """Translate the lines of a stream, each as it comes if `one_by_one`.
+@dataclass(frozen=True, kw_only=True)
+class LineFormat:
+    """What is written for each line: its translation, or its candidates or samples."""
+
+    scores: bool = False
+    candidates: bool = False
+    """Whether all candidates are written, with their scores and the number of the line."""
+
+    def write(self, number: int, translation: Translation, end: str) -> str:
+        """Return what is written for a line, counted from 0."""
+        if not (self.scores or self.candidates):
+            return translation.text + end
+        # Byte pieces can produce a tab, which would begin another column.
+        columns = [(c.score, c.text.replace("\t", " ")) for c in translation.candidates]
+        columns = columns or [(0.0, "")]
+        if not self.candidates:
+            return f"{translation.score:.6f}\t{columns[0][1]}{end}"
+        return "".join(f"{number}\t{text}\t{score:.6f}{end}" for score, text in columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinesJob:
+    """A text to translate line by line, and where its translation goes."""
+
+    models: Sequence[str]
+    options: TranslationOptions
+    line: LineFormat
+    input: str
+    output: str
+    alignments: str | None = None
+    resume: bool = False
+    plain: bool = True
+    """Whether markup, data and programs are refused."""
+
+
+_Translate: TypeAlias = Callable[[Iterable[Chunk]], Iterator[ChunkOutput]]
+
+
+def translate_lines(job: LinesJob, source: BinaryIO) -> None:
+    """Translate the lines of a stream.
 
     All of torchrun's processes call it; the main one reads, writes and reports.
     """
     world = Processes.from_environment()
     with world.process_group(many.DAY):
-        options = many.options_of_rank(world, translation_options(arguments))
-        translator = Translator.load(arguments.model, options)
+        translator = Translator.load(job.models, many.options_of_rank(world, job.options))
         retain_freed_memory()
-        output = partial(_chunk_output, arguments, translator)
-        if one_by_one:
-            answer = partial(output, translator.translate_chunk)
-            _write(arguments, source, translator, partial(map, answer), one_by_one=True)
-            return
+        write = partial(_translate_chunk, job, translator)
         with (
-            translator.chunk_workers() as workers,
-            many.workers_of_all(world, [partial(output, worker) for worker in workers]) as all_,
+            translator.chunk_workers() as translate,
+            many.workers_of_all(world, [partial(write, each) for each in translate]) as workers,
         ):
             if world.is_main:
-                _write(
-                    arguments, source, translator, partial(many.in_order, all_), one_by_one=False
-                )
+                damaged: list[int] = []
+                lines = iterate_lines(source, keep_returns=True)
+                lines = check_text(job.input, lines, plain=job.plain)
+                chunks = make_chunks(decode_lines(lines, damaged), translator.chunk_lines)
+                in_order = partial(many.in_order, workers)
+                if job.resume:
+                    warnings = _continue(job, translator, chunks, in_order)
+                else:
+                    warnings = _begin(job, chunks, in_order)
+                report_damaged(job.input, damaged)
+                report(str(warnings))
 
 
-def _write(
-    arguments: argparse.Namespace,
-    source: BinaryIO,
-    translator: Translator,
-    translate: Callable[[Iterable[many.Chunk]], Iterator[many.ChunkOutput]],
-    *,
-    one_by_one: bool,
-) -> None:
-    """Read the input in chunks, write their translations, and report what to check in them."""
-    raw_lines = iterate_lines(source, keep_returns=True)
-    if not one_by_one:
-        raw_lines = check_text(arguments.input, raw_lines, plain=arguments.format is None)
-    elif sys.stderr.isatty():
-        raw_lines = _with_prompt(raw_lines)
+def answer_lines(job: LinesJob, source: BinaryIO) -> None:
+    """Translate the lines that a user types, each before the next is read."""
+    translator = Translator.load(job.models, job.options)
+    retain_freed_memory()
     damaged: list[int] = []
-    lines = decode_lines(raw_lines, damaged)
-    chunks = many.make_chunks(lines, 1 if one_by_one else translator.chunk_lines)
-    bar = progress_bar(arguments, " lines", hidden=one_by_one)
+    lines = iterate_lines(source, keep_returns=True)
+    if sys.stderr.isatty():
+        lines = _with_prompt(lines)
+    chunks = make_chunks(decode_lines(lines, damaged), 1)
+    answer = partial(_translate_chunk, job, translator, translator.translate_chunk)
+    warnings = _begin(job, chunks, partial(map, answer), one_by_one=True)
+    report_damaged(job.input, damaged)
+    report(str(warnings))
+
+
+def _begin(
+    job: LinesJob, chunks: Iterator[Chunk], translate: _Translate, *, one_by_one: bool = False
+) -> OutputWarnings:
+    """Write a translation from its beginning, and the links between its words."""
+    with (
+        open_output(job.output) as output,
+        open_output(job.alignments or os.devnull) as links,
+        progress_bar(" lines", job.output, job.input, hidden=one_by_one) as bar,
+    ):
+
+        def write(chunk: ChunkOutput) -> None:
+            for stream, content in ((output, chunk.text), (links, chunk.links)):
+                stream.write(content)
+                if one_by_one:
+                    stream.flush()
+
+        warnings = _write_chunks(translate(chunks), write, bar)
+        output.flush()
+    return warnings
+
+
+def _continue(
+    job: LinesJob, translator: Translator, chunks: Iterator[Chunk], translate: _Translate
+) -> OutputWarnings:
+    """Go on where an earlier process was stopped; return the counts of all lines."""
+    from seq2seq.decoding.resume import made_by, resumable_output
+
+    nbest = job.options.search.nbest if job.line.candidates else None
+    made = made_by(job.models, job.options, translator, scores=job.line.scores, nbest=nbest)
+    with (
+        resumable_output(job.output, made) as part,
+        progress_bar(" lines", job.output, job.input) as bar,
+    ):
+        bar.n = bar.initial = part.progress.lines
+        _write_chunks(translate(part.remaining(chunks)), part.write, bar)
+        return part.progress.warnings
+
+
+def _write_chunks(
+    chunks: Iterator[ChunkOutput], write: Callable[[ChunkOutput], None], bar: "tqdm[NoReturn]"
+) -> OutputWarnings:
+    """Write chunks as they are translated, and count what to check in them."""
     total = OutputWarnings()
-    if arguments.resume:
-        with resumable_output(arguments.output, made_by(arguments, translator)) as resumable, bar:
-            bar.n = bar.initial = resumable.progress.lines
-            for chunk in translate(resumable.remaining(chunks)):
-                resumable.write(chunk.text, chunk.warnings)
-                bar.update(chunk.warnings.lines)
-            total = resumable.progress.warnings
-    else:
-        with (
-            open_output(arguments.output) as output,
-            open_output(arguments.alignments or os.devnull) as alignments,
-            bar,
-        ):
-            for chunk in translate(chunks):
-                for stream, content in ((output, chunk.text), (alignments, chunk.links)):
-                    stream.write(content)
-                    if one_by_one:
-                        stream.flush()
-                total += chunk.warnings
-                bar.update(chunk.warnings.lines)
-            output.flush()
-    report_damaged(arguments.input, damaged)
-    report(str(total))
+    for chunk in chunks:
+        write(chunk)
+        total += chunk.warnings
+        bar.update(chunk.warnings.lines)
+    return total
+
+
+def _translate_chunk(
+    job: LinesJob,
+    translator: Translator,
+    translate: Callable[[Chunk], list[Translation]],
+    chunk: Chunk,
+) -> ChunkOutput:
+    """Translate a chunk; return what is written, and counted."""
+    written, links, warnings = "", "", OutputWarnings()
+    translations = translate(chunk)
+    pairs = zip(chunk.lines, translations, strict=True)
+    for number, (line, translation) in enumerate(pairs, chunk.first_line):
+        end = "\r\n" if line.endswith("\r") else "\n"
+        written += job.line.write(number - 1, translation, end)
+        warnings.count(line, translation, f"line {number:,}")
+    if job.alignments is not None:
+        for alignment in translator.alignments(chunk.lines, translations):
+            links += f"{alignment}\n"
+    return ChunkOutput(written.encode(), links.encode(), warnings)
 
 
 def _with_prompt(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -109,81 +184,3 @@ def _with_prompt(lines: Iterable[bytes]) -> Iterator[bytes]:
         print(file=sys.stderr)
         raise
     print(file=sys.stderr)  # Ctrl-D
-
-
-def _chunk_output(
-    arguments: argparse.Namespace,
-    translator: Translator,
-    translate: Callable[[many.Chunk], list[Translation]],
-    chunk: many.Chunk,
-) -> many.ChunkOutput:
-    """Translate a chunk; return what is written, and counted."""
-    written, links, warnings = "", "", OutputWarnings()
-    translations = translate(chunk)
-    pairs = zip(chunk.lines, translations, strict=True)
-    for number, (line, translation) in enumerate(pairs, chunk.first_line):
-        end = "\r\n" if line.endswith("\r") else "\n"
-        written += _format(number - 1, translation, arguments, end)
-        warnings.count(line, translation, f"line {number:,}")
-    if arguments.alignments is not None:
-        for alignment in translator.alignments(chunk.lines, translations):
-            links += f"{alignment}\n"
-    return many.ChunkOutput(written.encode(), links.encode(), warnings)
-
-
-def _format(number: int, translation: Translation, arguments: argparse.Namespace, end: str) -> str:
-    if not arguments.scores:
-        return translation.text + end
-    # Byte pieces can produce a tab, which would begin another column.
-    columns = [(c.score, c.text.replace("\t", " ")) for c in translation.candidates] or [(0.0, "")]
-    if arguments.nbest is None:
-        return f"{translation.score:.6f}\t{columns[0][1]}{end}"
-    return "".join(f"{number}\t{text}\t{score:.6f}{end}" for score, text in columns)
-
-
-def made_by(arguments: argparse.Namespace, translator: Translator) -> dict[str, Any]:
-    """Return all that an output is made by; with an equal one, --resume continues it."""
-    options = {name: value for name, value in vars(arguments).items() if name not in _NO_EFFECT}
-    if arguments.glossary is not None:
-        with open_binary(arguments.glossary) as file:
-            options["glossary"] = hashlib.sha256(file.read()).hexdigest()
-    return {
-        "model": models_sha256(arguments.model),
-        "seq2seq": __version__,
-        **options,
-        **asdict(translator.search),
-        "nbest": arguments.nbest,  # without it, text alone is written
-        "device": translator.device.type,
-        "dtype": str(next(translator.models[0].parameters()).dtype),
-    }
-
-
-class _LineAMinute(tqdm):  # type: ignore[type-arg]
-    """A bar for a log."""
-
-    monitor_interval = 0
-
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Write a line, unless it is to clear the bar."""
-        if msg is None:
-            report(str(self))
-
-
-def progress_bar(arguments: argparse.Namespace, unit: str, *, hidden: bool) -> "tqdm[NoReturn]":
-    """Make a bar on standard error, unless the output goes there too, or log a line a minute."""
-    on_terminal = sys.stderr.isatty()
-    hidden = hidden or (on_terminal and arguments.output == "-" and sys.stdout.isatty())
-    # Only the lines of a file can be counted beforehand, for the remaining time.
-    is_file = unit == " lines" and Path(arguments.input).expanduser().is_file()
-    total = None if hidden or not is_file else count_lines(arguments.input)
-    if on_terminal or hidden:
-        return tqdm(total=total, unit=unit, disable=hidden)
-    return _LineAMinute(
-        total=total,
-        unit=unit,
-        leave=False,
-        bar_format=_LOG_FORMAT,
-        delay=_LOG_SECONDS,
-        mininterval=_LOG_SECONDS,
-        miniters=1,
-    )

@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import io
-import logging
 import os
 import signal
 import sys
@@ -13,7 +12,8 @@ from typing import NoReturn
 
 from seq2seq import __version__
 from seq2seq.cli.arguments import COMMANDS, EXAMPLES, TRAIN_EXAMPLES, TRAIN_HELP
-from seq2seq.errors import UsageError, UserError, out_of_memory, printable
+from seq2seq.cli.messages import log_to_stderr, rank_and_size
+from seq2seq.errors import UsageError, UserError, out_of_memory
 
 _EXAMPLES = f"""{TRAIN_EXAMPLES}\
   seq2seq translate --model runs/mine < test.en > test.out.de
@@ -62,32 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-
-
-def rank_and_size() -> tuple[int, int]:
-    """Return which of torchrun's processes this is, and of how many; without it, 0 of 1."""
-    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} <= os.environ.keys():
-        return 0, 1
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-
-def log_to_stderr() -> None:
-    """Let the program's messages, and those of Hydra's plugins, go to standard error alone."""
-    for name in ("seq2seq", "hydra_plugins"):
-        logger = logging.getLogger(name)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Formatter())
-        logger.handlers = [handler]
-
-
-class _Formatter(logging.Formatter):
-    """Writes messages that may hold a stranger's strings."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the message, without what a terminal obeys."""
-        return printable(super().format(record))
 
 
 def _explain(error: BaseException) -> str:

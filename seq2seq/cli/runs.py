@@ -9,7 +9,8 @@ from typing import Any
 
 from tabulate import MIN_PADDING, tabulate
 
-from seq2seq.cli.text import print_json, report
+from seq2seq.cli.messages import report
+from seq2seq.cli.text import print_json
 from seq2seq.errors import UserError, printable
 from seq2seq.report.overview import (
     common_folder,

@@ -12,7 +12,8 @@ from tabulate import tabulate
 
 from seq2seq import score
 from seq2seq.cli.arguments import add_search_options, option
-from seq2seq.cli.text import file_name, print_json, read_leniently, report
+from seq2seq.cli.messages import file_name, report
+from seq2seq.cli.text import print_json, read_leniently
 from seq2seq.errors import UsageError, UserError
 from seq2seq.text import read_text_lines
 

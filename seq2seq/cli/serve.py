@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import ValidationError, convert
 
-from seq2seq.cli.text import report
+from seq2seq.cli.messages import report
 from seq2seq.cli.translation_options import translation_options
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError

@@ -1,16 +1,17 @@
-"""Text that a command reads: a file or standard input, decoded leniently; and what it writes."""
+"""Text that a command reads, a file or standard input, decoded leniently; and its output."""
 
 import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from seq2seq.errors import UsageError, UserError, printable
+from seq2seq.cli.messages import file_name, report, report_damaged
+from seq2seq.errors import UsageError, UserError
 from seq2seq.files import MANIFEST, is_stream, read_manifest
 from seq2seq.text import (
     NOT_PLAIN,
@@ -113,26 +114,6 @@ def read_parallel(source: str, target: str) -> tuple[list[str], list[str]]:
     sources, targets = read_leniently(source), read_leniently(target)
     check_counts({file_name(source): len(sources), file_name(target): len(targets)})
     return sources, targets
-
-
-def report_damaged(path: str, damaged: Sequence[int]) -> None:
-    """Say on standard error how many lines of a file had bytes that were replaced, if any."""
-    if damaged:
-        report(
-            f"{file_name(path)}: lines that were not valid UTF-8, or had NUL: {len(damaged):,}"
-            f" (the first: line {damaged[0]:,}); these bytes were replaced by U+FFFD"
-        )
-
-
-def report(message: str) -> None:
-    """Print a message on standard error, unless that is a full disk or a closed pipe."""
-    with suppress(OSError):
-        print(f"seq2seq: {printable(message)}", file=sys.stderr, flush=True)
-
-
-def file_name(path: str) -> str:
-    """Name a file in messages; `-` is standard input."""
-    return "standard input" if path == "-" else path
 
 
 def print_json(record: object, *, indent: int | None = 2) -> None:

@@ -30,7 +30,7 @@ from seq2seq.cli.hydra import (
     resource_folder,
     to_config,
 )
-from seq2seq.cli.main import log_to_stderr
+from seq2seq.cli.messages import log_to_stderr
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes, call_handler

@@ -17,12 +17,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seq2seq import files
-from seq2seq.decoding.many import Chunk
+from seq2seq import __version__, files
+from seq2seq.decoding.many import Chunk, ChunkOutput
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model_folder import find_model
-from seq2seq.text import COMPRESSIONS, create_binary
+from seq2seq.text import COMPRESSIONS, create_binary, open_binary
 
 logger = logging.getLogger("seq2seq")
 
@@ -78,16 +80,16 @@ class ResumableOutput:
             " again"
         )
 
-    def write(self, text: bytes, warnings: OutputWarnings) -> None:
+    def write(self, chunk: ChunkOutput) -> None:
         """Write the translations of the next chunk, and how far they go."""
-        progress = self.progress
+        progress, text = self.progress, chunk.text
         self.file.write(text)
         self.file.flush()
         os.fsync(self.file.fileno())
         self._digest.update(text)
         progress.bytes, progress.part_sha256 = progress.bytes + len(text), self._digest.hexdigest()
         progress.lines, progress.source_sha256 = self._read.popleft()
-        progress.warnings += warnings
+        progress.warnings += chunk.warnings
         files.write_file(self.part.with_suffix(".json"), json.dumps(asdict(progress)).encode())
 
 
@@ -138,7 +140,32 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
         state.unlink(missing_ok=True)
 
 
-def models_sha256(runs: Iterable[str]) -> str:
+def made_by(
+    models: Iterable[str], options: TranslationOptions, translator: Translator, **written: Any
+) -> dict[str, Any]:
+    """Return all that an output is made by; with an equal one, `--resume` continues it.
+
+    `written` has what the command makes of the translations.
+    """
+    chosen = asdict(options)
+    search = chosen.pop("search")
+    for name in ("device", "workers", "scores"):  # they change no text
+        del chosen[name]
+    if isinstance(options.glossary, str | Path):
+        with open_binary(options.glossary) as file:
+            chosen["glossary"] = hashlib.sha256(file.read()).hexdigest()
+    return {
+        "model": _models_sha256(models),
+        "seq2seq": __version__,
+        **chosen,
+        **search,
+        **written,
+        "device": translator.device.type,
+        "dtype": str(next(translator.models[0].parameters()).dtype),
+    }
+
+
+def _models_sha256(runs: Iterable[str]) -> str:
     """Return a SHA-256 of the models of run or model folders, without their cards."""
     models = []
     for run in runs:

@@ -2,7 +2,7 @@
 
 | module | contents |
 |---|---|
-| `formats` | a file's name or content to its reader |
+| `names` `formats` | the formats by their names; a file's content to its reader |
 | `document` | a text, its marks and escapes, and the slots of a document |
 | `translate` | texts to the lines that a model translates, and back |
 | `folder` | a folder of documents, brought up to date |

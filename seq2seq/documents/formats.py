@@ -1,9 +1,8 @@
-"""The formats: from a file's name or content to its reader, and to its bytes again."""
+"""The readers of all formats: from a file's content to its texts, and to its bytes again."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import itemgetter
-from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from seq2seq.documents import encodings
@@ -12,6 +11,7 @@ from seq2seq.documents.html import read_html
 from seq2seq.documents.json_messages import read_arb, read_json, read_xcstrings
 from seq2seq.documents.lines import read_text, why_not_lines
 from seq2seq.documents.markdown import read_markdown
+from seq2seq.documents.names import named_format
 from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.po import read_po
 from seq2seq.documents.resources import (
@@ -57,7 +57,7 @@ def _xml(
     return _text(read_root, declared=encodings.XML, errors="xmlcharrefreplace")
 
 
-FORMATS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "arb": _text(read_arb),
     "ass": _text(read_ass),
     "docx": read_docx,
@@ -83,54 +83,12 @@ FORMATS: dict[str, Reader] = {
     "xliff": _xml("xliff", "an XLIFF file", read_xliff),
     "xml": _xml("resources", "a file of Android's strings", read_android),
 }
-"""By the suffix of its files, without the dot."""
-
-_SAME = dict.fromkeys(("xlf", "sdlxliff", "mqxliff", "mxliff"), "xliff")
-_SAME |= {"htm": "html", "xhtml": "html", "docm": "docx", "dotx": "docx", "ott": "odt"}
-_SAME |= {"markdown": "md", "pot": "po", "resw": "resx", "ssa": "ass"}
-"""Other suffixes of the same formats."""
+"""The reader of each format."""
 
 _FUZZY = _text(partial(read_po, fuzzy=True), declared=encodings.PO)
 
-SUFFIXES = [f".{suffix}" for suffix in sorted([*FORMATS, *_SAME])]
-
-
-_UNREAD = "doc epub key odp ods pages pdf pps ppt pptx rtf sgm xls xlsx"
-_TABLES = "csv jsonl log ndjson sql tsv"
-_SETTINGS = "cfg conf config desktop env ftl hjson ini json5 jsonc lock plist toml yaml yml"
-_PROGRAMS = (
-    "bash bat c cc cjs cmake cmd cpp css cxx dart fish gradle h hh hpp ipynb java jl js jsx kt less"
-    " lua mjs php ps1 py r rb sass scala scss swift tsx vb vbs vue zsh"
-)
-_MARKUP = "adoc asciidoc bib cls lrc org rst sbv sty sub svg tex textile ttml wiki"
-_OTHER = "diff eml ics mbox patch vcf"
-_BARE = "dockerfile gemfile jenkinsfile makefile procfile rakefile vagrantfile"
-_DOCUMENTS = frozenset(_UNREAD.split())
-_NO_LINES = frozenset(" ".join((_TABLES, _SETTINGS, _PROGRAMS, _MARKUP, _OTHER)).split())
-"""Text whose lines would be spoilt if they were translated one by one."""
-
 BEGINNING_BYTES = 8192
 """So much of a file's content decides whether it is text."""
-
-
-def is_document(name: str) -> bool:
-    """Tell whether a file is a document by its name, even one of a format that isn't read."""
-    return bool(find_format(name)) or PurePath(name).suffix[1:].lower() in _DOCUMENTS
-
-
-def named_format(name: str) -> str:
-    """Return the format that a file has by its name; "" if its content decides.
-
-    Formats that are known and can't be translated are refused.
-    """
-    path = PurePath(name)
-    suffix = path.suffix[1:].lower()
-    unread = suffix in _DOCUMENTS or suffix in _NO_LINES
-    if unread or (not suffix and path.name.lower() in _BARE.split()):
-        raise UserError(
-            f"format is not supported: choose {', '.join(SUFFIXES)}, or text without markup"
-        )
-    return find_format(name)
 
 
 def choose_format(name: str, content: bytes) -> str:
@@ -144,13 +102,6 @@ def choose_format(name: str, content: bytes) -> str:
     if reason := why_not_lines(content[:BEGINNING_BYTES]):
         raise UserError(f"{name}: {reason}")
     return "txt"
-
-
-def find_format(name: str) -> str:
-    """Return the format that a file has by its name; "" if there is none."""
-    suffix = PurePath(name).suffix[1:].lower()
-    suffix = _SAME.get(suffix, suffix)
-    return suffix if suffix in FORMATS else ""
 
 
 def read_file(
@@ -168,7 +119,7 @@ def read_file(
     kind = format_name or choose_format(name, content)
     _check_languages(name, content, languages, kind)
     try:
-        read = _FUZZY if fuzzy and kind == "po" else FORMATS[kind]
+        read = _FUZZY if fuzzy and kind == "po" else READERS[kind]
         return read(content, languages)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None

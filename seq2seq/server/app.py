@@ -27,9 +27,9 @@ from starlette.types import ASGIApp
 
 from seq2seq import __version__
 from seq2seq.documents.document import Document, Languages
-from seq2seq.documents.formats import SUFFIXES
 from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
+from seq2seq.documents.names import SUFFIXES
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import EngineError, UserError
 from seq2seq.server import requests

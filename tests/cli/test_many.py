@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from seq2seq.decoding.many import make_chunks
+from seq2seq.decoding.many import ChunkOutput, make_chunks
 from seq2seq.decoding.resume import resumable_output
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
@@ -203,7 +203,7 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
     def write(lines: int) -> None:
         with resumable_output(tmp_path / "out", {}) as output:
             for _ in output.remaining(make_chunks(map(str, range(lines)), 2)):
-                output.write(b"two\n", OutputWarnings())
+                output.write(ChunkOutput(b"two\n", b"", OutputWarnings()))
             raise RuntimeError  # before the file has its name
 
     for lines, raised in ((3, RuntimeError), (4, UserError), (3, RuntimeError)):
@@ -225,7 +225,7 @@ def test_a_run_that_opened_the_part_before_it_was_finished_leaves_the_output_who
     def write() -> None:
         with resumable_output(output, {}) as resumable:
             for _ in resumable.remaining(make_chunks("abc", 2)):
-                resumable.write(b"two\n", OutputWarnings())
+                resumable.write(ChunkOutput(b"two\n", b"", OutputWarnings()))
 
     def finish_first(*arguments: Any) -> None:  # between its opening and its locking
         monkeypatch.setattr(fcntl, "flock", lock)

@@ -158,7 +158,7 @@ def test_white_space_and_line_ends_are_kept(quick: Path, seq2seq: Callable, tmp_
 def test_a_log_gets_lines_with_what_is_done_and_left(
     quick: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seq2seq.cli.lines._LOG_SECONDS", 0.0)
+    monkeypatch.setattr("seq2seq.cli.progress._LOG_SECONDS", 0.0)
     (tmp_path / "in").write_text("a man\n" * 3)
     result = seq2seq("translate", "--model", quick, "-i", tmp_path / "in", "-o", tmp_path / "out")
     assert re.search(r"^seq2seq: 3 of 3 lines, +[0-9.]+ lines/s, 00:00 left$", result.err, re.M)

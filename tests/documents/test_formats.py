@@ -13,13 +13,8 @@ import pytest
 
 from seq2seq.documents import formats
 from seq2seq.documents.document import Languages, Mark
-from seq2seq.documents.formats import (
-    FORMATS,
-    SUFFIXES,
-    choose_format,
-    find_format,
-    read_file,
-)
+from seq2seq.documents.formats import READERS, choose_format, read_file
+from seq2seq.documents.names import FORMATS, SUFFIXES, find_format
 from seq2seq.documents.placeholders import divide
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError
@@ -181,7 +176,7 @@ def test_every_format_has_a_small_file_here_and_a_row_in_the_readme() -> None:
 
 
 def test_the_format_is_found_by_the_name() -> None:
-    assert {find_format(f"a.b{suffix}") for suffix in SUFFIXES} == set(FORMATS)
+    assert {find_format(f"a.b{suffix}") for suffix in SUFFIXES} == set(FORMATS) == set(READERS)
     assert find_format("A.XLF") == "xliff"
     assert find_format("html") == find_format("a.html.bak") == ""
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.documents.document import Languages
-from seq2seq.documents.formats import find_format, read_file
+from seq2seq.documents.formats import read_file
+from seq2seq.documents.names import find_format
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
 from tests.documents.test_formats import check
