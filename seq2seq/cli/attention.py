@@ -6,7 +6,7 @@ from pathlib import Path
 
 from seq2seq.cli.text import check_output, print_json
 from seq2seq.cli.translation_options import translation_options
-from seq2seq.decoding.alignment import FORMATS, draw_heads
+from seq2seq.decoding.attention import FORMATS, draw_heads
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError
 from seq2seq.text import create_binary

@@ -9,7 +9,7 @@
 | `translation` | the outputs of a line's segments joined, and counts of suspicious ones |
 | `engines` | the native search |
 | `ensemble` `sampling` `glossary` | several models, drawn outputs, outputs with given terms |
-| `alignment` | word alignments and attention maps |
+| `alignment` `attention` | word alignments; attention maps and their pictures |
 | `many` `resume` | large texts: chunks, processes, a killed translation that goes on |
 
 Another engine is a subclass of `seq2seq.translate.Engine`, with its name in `options.ENGINES` and

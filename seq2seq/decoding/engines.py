@@ -6,12 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from seq2seq.decoder import IncrementalDecoder, incremental_decoder
 from seq2seq.decoding.ensemble import Ensemble
-from seq2seq.decoding.glossary import Glossary, Term, constrained_search
 from seq2seq.decoding.options import SamplingConfig
-from seq2seq.decoding.sampling import sample
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
@@ -20,7 +19,9 @@ from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
 from seq2seq.search import Beams, Hypothesis, SearchConfig, beam_search
 from seq2seq.transformer import Transformer
 from seq2seq.translate import Engine, SearchInput
-from seq2seq.zoo.modern import modern_choices
+
+if TYPE_CHECKING:  # imported when they are asked for
+    from seq2seq.decoding.glossary import Glossary, Term
 
 
 class NativeEngine(Engine):
@@ -39,7 +40,7 @@ class NativeEngine(Engine):
         kernels: TranslationKernels | None,
         search: SearchConfig | SamplingConfig,
         workers: int,
-        glossary: Glossary | None,
+        glossary: "Glossary | None",
     ) -> None:
         self.device, self.glossary = compute.device, glossary
         self.static: StaticSearch | None = None
@@ -62,8 +63,8 @@ class NativeEngine(Engine):
         """Put the fast forms into the models; return their decoders."""
         buffers = graphs = None
         static = compute.on_gpu if kernels.static is None else kernels.static
-        static = static and not modern_choices(models[0].config) and self.glossary is None
-        if static and type(search) is SearchConfig and workers == len(models) == 1:
+        alone = workers == len(models) == 1 and self.glossary is None
+        if static and alone and type(search) is SearchConfig and not _is_modern(models[0]):
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(self.device) if compute.on_gpu else None
@@ -87,10 +88,14 @@ class NativeEngine(Engine):
             state, max_lengths, rules = self.begin(inputs)
             step = self.decoder.step
             if isinstance(config, SamplingConfig):
+                from seq2seq.decoding.sampling import sample
+
                 keys = [each.source_ids for each in inputs]
                 return sample(step, state, max_lengths, config, keys=keys, **rules)
             terms = list(map(_terms, inputs))
             if self.glossary is not None and terms[0]:
+                from seq2seq.decoding.glossary import constrained_search
+
                 words = self.glossary.continuing
                 # With less, no hypothesis is left that writes its terms where they belong.
                 config = replace(config, beam_size=max(config.beam_size, SearchConfig.beam_size))
@@ -100,5 +105,11 @@ class NativeEngine(Engine):
             return beam_search(step, state, max_lengths, config, self._beams, **rules)
 
 
-def _terms(each: SearchInput) -> Sequence[Term]:
+def _is_modern(model: Transformer) -> bool:
+    from seq2seq.zoo.modern import modern_choices
+
+    return bool(modern_choices(model.config))
+
+
+def _terms(each: SearchInput) -> "Sequence[Term]":
     return each.terms if isinstance(each, Segment) else ()

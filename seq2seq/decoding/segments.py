@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, filterfalse
+from typing import TYPE_CHECKING
 
 from seq2seq.decoding.capitals import known_case
-from seq2seq.decoding.glossary import Glossary, Term
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import Transformer
 from seq2seq.translate import SearchInput
+
+if TYPE_CHECKING:  # imported when there is one
+    from seq2seq.decoding.glossary import Glossary, Term
 
 _COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
 # Text in Chinese or Japanese may follow a URL without a space.
@@ -103,7 +106,7 @@ class Segment(SearchInput):
     separator: str = ""  # the white space between it and the next segment of the line
     unknown: int = 0  # number of pieces that are unknown to the tokenizer
     source: str = ""  # its text, without what is copied
-    terms: Sequence[Term] = ()  # the terms that its translation must contain
+    terms: "Sequence[Term]" = ()  # the terms that its translation must contain
     copied: str = ""  # what stands before it: indentation, marks of a list, text without words
     capitals: bool = False  # whether the model reads it in another case: see `known_case`
 
@@ -116,7 +119,7 @@ def make_segments(
     by_sentence: bool = False,
     language: str = "",
     controls: Sequence[int] = (),
-    glossary: Glossary | None = None,
+    glossary: "Glossary | None" = None,
 ) -> list[list[Segment]]:
     """Divide each line into segments, at least one.
 

@@ -9,16 +9,13 @@ from functools import partial
 from importlib import import_module
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from seq2seq.decoding import alignment
-from seq2seq.decoding.alignment import Alignment, Link, PiecePair
 from seq2seq.decoding.capitals import Cased, known_case
 from seq2seq.decoding.engines import NativeEngine
 from seq2seq.decoding.ensemble import TargetScore, check_ensemble, score_targets
-from seq2seq.decoding.glossary import Glossary
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment, length_limits, make_segments
@@ -37,6 +34,11 @@ from seq2seq.model_folder import AlignmentStep, TrainedModel, find_model, load_m
 from seq2seq.search import SearchConfig, nan_error
 from seq2seq.tokenizer import END_ID, control_ids
 from seq2seq.translate import Engine
+
+if TYPE_CHECKING:  # imported when they are asked for
+    from seq2seq.decoding.alignment import Alignment, Link, Part, PiecePair
+    from seq2seq.decoding.attention import AttentionMaps
+    from seq2seq.decoding.glossary import Glossary
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,7 +79,11 @@ class Translator:
 
         terms = options.glossary
         languages = self.source_language, options.to or self._target_language
-        self.glossary = None if terms is None else Glossary(terms, self.tokenizer, languages)
+        self.glossary: Glossary | None = None
+        if terms is not None:
+            from seq2seq.decoding import glossary
+
+            self.glossary = glossary.Glossary(terms, self.tokenizer, languages)
         search = options.search
         self.engine: Engine
         if options.engine == "ctranslate2":
@@ -259,24 +265,26 @@ class Translator:
 
     def alignments(
         self, sources: Sequence[str], targets: Sequence[str | Translation]
-    ) -> list[Alignment]:
+    ) -> "list[Alignment]":
         """Align the pieces and the words of sources with those of their translations.
 
         A translation that `translate` returned is aligned segment by segment, a text as a whole,
         and equal texts character by character. The end of a text that is too long for the model has
         no links.
         """
+        from seq2seq.decoding.alignment import Alignment, align_pieces, parts_of
+
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
         _check_pairs(sources, targets if isinstance(targets, str) else texts)
         whole = list(map(Alignment, sources, texts))
-        parts: list[alignment.Part] = []
+        parts: list[Part] = []
         for line, target in zip(whole, targets, strict=True):
             segments = target.parts if isinstance(target, Translation) else ()
-            parts += alignment.parts_of(line, segments)
+            parts += parts_of(line, segments)
         pairs = self._piece_pairs(parts)
         sizes = [max(len(pair.source_ids), 1 + len(pair.target_ids)) for pair in pairs]
         controls, steps = len(self.controls), self._alignment_steps()
-        align = partial(alignment.align_pieces, self.models, controls=controls, steps=steps)
+        align = partial(align_pieces, self.models, controls=controls, steps=steps)
         nothing: tuple[list[Link], list[Link]] = ([], [])
         links = self._map_batches(align, pairs, sizes, nothing)
         for part, links_of_part in zip(parts, links, strict=True):
@@ -293,8 +301,10 @@ class Translator:
                     line.link(span, target_span)
         return whole
 
-    def _piece_pairs(self, parts: list[alignment.Part]) -> list[PiecePair]:
+    def _piece_pairs(self, parts: "list[Part]") -> "list[PiecePair]":
         """Encode parts; those that need no model have no pieces."""
+        from seq2seq.decoding.alignment import PiecePair, end_with_stops
+
         sources = self.tokenizer.encode_source([self._read(part.source).text for part in parts])
         targets = self.tokenizer.encode_target(
             [self._read_target(part.target).text for part in parts]
@@ -304,7 +314,7 @@ class Translator:
             ids, target_ids = ids[: self._limits.source], target_ids[: self._limits.target]
             pair = PiecePair([END_ID], [])
             if part.source != part.target and ids and target_ids:
-                stops = alignment.end_with_stops(self.tokenizer, ids, target_ids)
+                stops = end_with_stops(self.tokenizer, ids, target_ids)
                 pair = PiecePair([*self.controls, *ids, END_ID], target_ids, stops)
             pairs.append(pair)
         return pairs
@@ -321,18 +331,22 @@ class Translator:
 
     def _alignment_steps(self) -> list[AlignmentStep]:
         """Return where each model aligns; where its folder doesn't say so, it is chosen once."""
+        from seq2seq.decoding.alignment import choose_step
+
         with self._exclusive():
             for number, trained in enumerate(self._trained):
                 if trained.alignment is None:
-                    step = alignment.choose_step(trained)
+                    step = choose_step(trained)
                     self._trained[number] = replace(trained, alignment=step)
         return [trained.alignment for trained in self._trained if trained.alignment]
 
-    def attention(self, source: str, target: str | None = None) -> alignment.AttentionMaps:
+    def attention(self, source: str, target: str | None = None) -> "AttentionMaps":
         """Compute the attention weights for a source and a target, by default its translation.
 
         They are in float32; a bf16 translator uses its rounded weights.
         """
+        from seq2seq.decoding.attention import record_attention
+
         if len(self.models) > 1:
             raise UserError("an ensemble has no attention of its own: give one model")
         if target is None:
@@ -348,7 +362,7 @@ class Translator:
             if next(model.parameters()).dtype is torch.bfloat16:
                 model = copy.deepcopy(model).float()
             source_ids = [*self.controls, *source_ids]
-            maps = alignment.record_attention(model, self.tokenizer, source_ids, target_ids)
+            maps = record_attention(model, self.tokenizer, source_ids, target_ids)
         if not maps.cross.isfinite().all():  # NaN in any attention reaches the last one
             raise nan_error()
         return maps

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from seq2seq.decoding.alignment import Alignment, AttentionMaps
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator

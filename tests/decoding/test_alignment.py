@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from seq2seq.decoding import alignment
+from seq2seq.decoding import alignment, attention
 from seq2seq.decoding.alignment import Alignment, KnownText, PiecePair
 from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
@@ -40,7 +40,7 @@ def norms_written_out(model: Transformer, tokenizer: Tokenizer, layer: int) -> T
     memories = []
     hook = module.register_forward_pre_hook(lambda _, inputs: memories.append(inputs[1]))
     ids = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
-    weights = alignment.record_attention(model, tokenizer, *ids).cross[layer - 1]  # (H, T, S)
+    weights = attention.record_attention(model, tokenizer, *ids).cross[layer - 1]  # (H, T, S)
     hook.remove()
     heads, targets, sources = weights.shape
     value = nn.functional.linear(memories[0][0], module.w_v.weight, module.w_v.bias)

@@ -8,7 +8,7 @@ import torch
 from matplotlib.image import imread
 from torch import Tensor, nn
 
-from seq2seq.decoding.alignment import draw_heads
+from seq2seq.decoding.attention import draw_heads
 from seq2seq.errors import UserError
 from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer

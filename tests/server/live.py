@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seq2seq.decoding.alignment import Alignment, AttentionMaps
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.segments import Segment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.search import SearchConfig
