@@ -87,6 +87,10 @@ class EncodedCorpus:
         np.subtract(self._ends[1:], self._ends[:-1], out=lengths)
         return lengths[0::2], lengths[1::2]
 
+    def padded_tokens(self, rows: Rows) -> int:
+        """Return the number of source and target tokens of some pairs, padding counted."""
+        return len(rows) * sum(int(side.max()) for side in self.lengths(rows))
+
     @cached_property
     def longest(self) -> tuple[int, int]:
         """The lengths of the longest source and of the longest target."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import count, islice, repeat
@@ -11,10 +11,9 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from seq2seq.batches import Batching, EncodedCorpus, Rows
-from seq2seq.device import Compute, Signals, World
-from seq2seq.transformer import Transformer
-from seq2seq.update import DivergenceError, Forms, StepBatches, StepMetrics, TrainingConfig, Updater
+from seq2seq.batches import EncodedCorpus, Rows
+from seq2seq.device import Signals, oom_as_user_error
+from seq2seq.update import DivergenceError, StepBatches, StepMetrics, Updater
 
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0)]
@@ -93,38 +92,19 @@ class Recorder:
 class Trainer:
     """Trains a model until a limit of the configuration or a signal ends it.
 
-    The batching's budgets are for a micro-batch. Dropout's masks are a function of the seed, the
-    step and the micro-batch. By default, the forms are plain. Each process of the world has a
-    trainer like this one.
+    The updater is `update.Updater`, or another form of it. Each process of its world has a trainer
+    like this one.
     """
 
-    model: Transformer
-    batching: Batching
-    config: TrainingConfig
+    updater: Updater
     _: KW_ONLY
-    compute: Compute
-    seed: int
-    world: World = field(default_factory=World)
-    forms: Forms = field(default_factory=Forms)
     signals: Signals = field(default_factory=Signals)
-    micro_batches: int = 0
-    """Micro-batches of a step; 0 stands for as many as the configuration gives the processes."""
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
-        self.micro_batches = self.micro_batches or self.config.micro_batches(self.world.size)
-        self.updater = Updater(
-            self.model,
-            self.batching,
-            self.config,
-            compute=self.compute,
-            seed=self.seed,
-            micro_batches=self.micro_batches,
-            world=self.world,
-            forms=self.forms,
-            clock=self.clock,
-        )
-        self.optimizer = self.updater.optimizer
+        updater = self.updater
+        self.model, self.optimizer, self.config = updater.model, updater.optimizer, updater.config
+        self.batching, self.world = updater.batching, updater.world
         self.progress = Progress()
         self.started = 0.0
         self.signal: int | None = None
@@ -152,7 +132,7 @@ class Trainer:
         with self.signals, closing(self.steps()) as steps:
             while not (progress.ended or self.signal):
                 if not progress.validation_pending:  # a resumed run may begin with a validation
-                    self.start_update(next(steps))
+                    self.update(next(steps))
                     self._agree()
                     progress.validation_pending = self._checkpoint_is_due()
                     self._record(recorder)
@@ -165,9 +145,8 @@ class Trainer:
         """Show the progress, and record the metrics every `log_steps` and before a checkpoint."""
         progress = self.progress
         log = progress.validation_pending or progress.step % self.config.log_steps == 0
-        leave = 0 if log or self.signal else self.updater.max_in_flight
-        for metrics in self.read_updates(leave):
-            progress.unrecorded.add(metrics)
+        if log or self.signal:
+            self.finish_updates()
         recorder.show_progress(progress)
         if log:
             unrecorded = progress.unrecorded
@@ -237,7 +216,8 @@ class Trainer:
                 yield next(ready)._replace(waited=self.clock() - requested)
 
     def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
-        micro_batches, epochs, positions = zip(*islice(stream, self.micro_batches), strict=True)
+        count = self.updater.micro_batches
+        micro_batches, epochs, positions = zip(*islice(stream, count), strict=True)
         batches = self.updater.collate(micro_batches)
         self.batching.corpus.release(before=epochs[-1])
         return ReadyStep(batches, epochs[-1], positions[-1])
@@ -252,18 +232,30 @@ class Trainer:
                     yield batches[place], number, place + 1
                 position = 0
 
-    def start_update(self, step: "ReadyStep") -> None:
-        """Start one update."""
+    def update(self, step: "ReadyStep") -> StepMetrics:
+        """Do one update; return its metrics, or on a GPU those of updates that have ended."""
         progress = self.progress
         progress.epoch, progress.batch = step.epoch, step.batch
         where = f"epoch {step.epoch + 1}, up to micro-batch {step.batch}"
-        self.updater.start(step.batches, progress.step + 1, where, step.waited)
+        with self._divergence(), oom_as_user_error():
+            metrics = self.updater.update(progress.step + 1, step.batches, where)
         progress.step += 1
+        metrics.data_wait_seconds += step.waited
+        progress.unrecorded.add(metrics)
+        return metrics
 
-    def read_updates(self, leave: int = 0) -> list[StepMetrics]:
-        """Read the metrics of all updates that were started but the last `leave`."""
+    def finish_updates(self) -> StepMetrics:
+        """Wait for updates that a GPU has not ended yet, and return their metrics."""
+        with self._divergence():
+            metrics = self.updater.finish()
+        self.progress.unrecorded.add(metrics)
+        return metrics
+
+    @contextmanager
+    def _divergence(self) -> Iterator[None]:
+        """Set the progress back to the last update that was done if one is not finite."""
         try:
-            return self.updater.read(leave)
+            yield
         except DivergenceError as error:
             self.progress.step = error.step - 1
             raise

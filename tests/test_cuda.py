@@ -1,6 +1,8 @@
 """Tests that need a GPU; skipped without one."""
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,12 @@ from seq2seq.device import Compute
 from seq2seq.fast import training
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.search import StaticSearch
-from seq2seq.fast.training import FastForms
-from seq2seq.run.training import fit_memory
+from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.search import SearchConfig
 from seq2seq.sizes import Positions, Start, TransformerConfig
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import Forms, TrainingConfig
+from seq2seq.update import TrainingConfig, Updater
 from tests.conftest import MakeModel, MakeTrained
 from tests.toy import encoded_corpus, update
 
@@ -130,14 +131,14 @@ def corpus(tmp_path: Path) -> EncodedCorpus:
 
 
 def make_trainer(
-    corpus: EncodedCorpus, config: TrainingConfig, forms: Forms, **choices: Any
+    corpus: EncodedCorpus, config: TrainingConfig, form: Callable[..., Updater], **choices: Any
 ) -> Trainer:
     torch.manual_seed(1)
     sizes = TransformerConfig(**({"d_model": 64, "d_ff": 128, "num_heads": 4} | choices))
     model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).cuda()
     compute = Compute(torch.device("cuda"), torch.bfloat16)
     batching = config.batching(corpus, seed=1)
-    return Trainer(model, batching, config, compute=compute, seed=1, forms=forms)
+    return Trainer(form(model, batching, config, compute=compute, seed=1))
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of PyTorch's own code
@@ -157,19 +158,21 @@ def test_fast_steps_are_those_of_the_plain_model(
         pytest.skip("PyTorch has no compiler for this GPU")
     found = []
     config = TrainingConfig(source_tokens=512, target_tokens=512, micro_batch_tokens=128)
-    for forms in (Forms(), FastForms(compiled=compiled)):
-        trainer = make_trainer(corpus, config, forms, num_layers=2, dropout=0.0)
-        trainer.updater.lower(*(min(most, tokens) for tokens in trainer.updater.most_tokens))
-        fit_memory(trainer)
+    for form in (Updater, partial(FastUpdater, compiled=compiled)):
+        trainer = make_trainer(corpus, config, form, num_layers=2, dropout=0.0)
+        if isinstance(trainer.updater, FastUpdater):
+            source, target = trainer.updater.most_tokens
+            trainer.updater.set_most_tokens((min(most, source), min(most, target)))
+            fit_memory(trainer.updater, 0)
         found.append([update(trainer, trainer.batching.epoch(n)[:4]) for n in range(6)])
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)
-    assert isinstance(forms, FastForms)
-    assert (forms.recordings is not None) == compiled
-    if forms.recordings is not None:
-        assert forms.recordings.works
-        assert len(forms.recordings.replays) == (3 if most == 128 else 2)
+    assert isinstance(trainer.updater, FastUpdater)
+    assert (trainer.updater.graphs is not None) == compiled
+    if trainer.updater.graphs is not None:
+        assert trainer.updater.graphs.works
+        assert len(trainer.updater.graphs.replays) == (3 if most == 128 else 2)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -177,7 +180,7 @@ def test_training_learns_and_is_repeated_to_the_bit(corpus: EncodedCorpus) -> No
     ended = []
     for _ in range(2):
         config = TrainingConfig(source_tokens=256, target_tokens=256, warmup_steps=50)
-        trainer = make_trainer(corpus, config, FastForms(), num_layers=1)
+        trainer = make_trainer(corpus, config, FastUpdater, num_layers=1)
         losses = []
         for epoch in range(40):
             for indices in trainer.batching.epoch(epoch):

@@ -119,8 +119,9 @@ def encoded_corpus(path: Path, vocab_size: int, pairs: int, longest: int = 9) ->
 def update(trainer: Trainer, micro_batches: Sequence[Rows]) -> StepMetrics:
     """Do one update with the micro-batches of a step, and wait for its metrics."""
     progress, batches = trainer.progress, trainer.updater.collate(micro_batches)
-    trainer.start_update(ReadyStep(batches, progress.epoch, progress.batch))
-    return trainer.read_updates()[-1]
+    metrics = trainer.update(ReadyStep(batches, progress.epoch, progress.batch))
+    metrics.add(trainer.finish_updates())
+    return metrics
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

@@ -31,10 +31,10 @@ from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 from seq2seq.batches import encode_ids, new_corpus
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.preparation import TRAIN_FILE, prepare
-from seq2seq.fast.training import FastForms
+from seq2seq.fast.updates import FastUpdater
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.tokenizer import TokenizerConfig
-from seq2seq.update import Forms
+from seq2seq.update import Updater
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def start(work: Work, system: System) -> Iterator[Measured]:
     logging.disable()
     dtype = torch.bfloat16 if system.precision == "bf16" else torch.float32
     if system.make == "ours":
-        return ours(work, dtype, FastForms(**dict.fromkeys(system.without, False)))
+        return ours(work, dtype, partial(FastUpdater, **dict.fromkeys(system.without, False)))
     if system.make == "plain":
-        return ours(work, dtype, Forms())
+        return ours(work, dtype, Updater)
     if system.make == "matmuls":
         return matmuls(work, dtype)
     return peer(work, system.make, dtype)

@@ -1,7 +1,7 @@
 """The steps that `training.py` compares: ours, a peer's in a plain loop, and the matmuls alone."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count, islice
@@ -13,14 +13,13 @@ from torch.nn import functional as F
 
 from seq2seq.batches import Batch, Batching, EncodedCorpus
 from seq2seq.device import Compute
-from seq2seq.fast.training import FastForms
+from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import new_transformer
-from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import sinusoids
-from seq2seq.update import Forms, TrainingConfig
+from seq2seq.update import TrainingConfig, Updater
 
 SMOOTHING = 0.1
 SIZES = {
@@ -83,20 +82,21 @@ class Work:
             yield list(islice(stream, parts))
 
 
-def ours(work: Work, dtype: torch.dtype, forms: Forms) -> Iterator[Measured]:
+def ours(work: Work, dtype: torch.dtype, form: Callable[..., Updater]) -> Iterator[Measured]:
     """Do the steps of `seq2seq train`."""
     compute = Compute(torch.device(work.device), dtype)
     torch.manual_seed(1)
     model = new_transformer(work.config, work.vocab_size).to(compute.device)
-    batching = work.batching()
-    trainer = Trainer(model, batching, work.training(), compute=compute, seed=1, forms=forms)
-    fit_memory(trainer)
+    updater = form(model, work.batching(), work.training(), compute=compute, seed=1)
+    shape = None
+    if isinstance(updater, FastUpdater):
+        fit_memory(updater, 0)
+        shape = updater.shape
+    trainer = Trainer(updater)
     with closing(trainer.steps()) as steps:
         for step in steps:
-            trainer.start_update(step)
-            trainer.read_updates(leave=trainer.updater.max_in_flight)
+            trainer.update(step)
             tokens = step.batches.source_tokens + step.batches.target_tokens
-            shape = forms.shape if isinstance(forms, FastForms) else None
             rows = sum(shape.rows) * len(step.batches.batches) if shape else tokens
             yield Measured(tokens, rows, step.waited)
 

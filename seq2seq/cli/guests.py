@@ -1,14 +1,17 @@
-"""What a training is given beside the plain code: fast forms, records, and a report at its end."""
+"""What a training is given beside the plain code: fast updates, records, a report at its end."""
 
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from seq2seq.data.preparation import PreparedData
+from seq2seq.device import Compute
 from seq2seq.errors import UserError
-from seq2seq.fast.training import FastForms, can_compile
+from seq2seq.fast.training import can_compile
+from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.files import add_file, write_file
 from seq2seq.machine.processes import Processes
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
@@ -39,17 +42,19 @@ def start_training(
     command: str = "",
     resume_hint: str | None = None,
 ) -> float:
-    """Call `run_training` with the fast forms, or the plain ones for `forms=plain`, and records."""
+    """Call `run_training` with fast updates, or plain ones for `forms=plain`, and records."""
     retain_freed_memory()
     keep_few_compiled_matmuls()
     with deferred_log_file(logger) as log_file:
         recorder = ReportingRecorder(folder, log_file)
         guests = Guests(recorder=recorder)
         if config.forms == "fast":
-            guests = Guests(
-                make_forms=lambda device: FastForms(compiled=_compiles(config, device)),
-                recorder=recorder,
-            )
+
+            def make_updater(*given: Any, compute: Compute, **chosen: Any) -> FastUpdater:
+                compiled = _compiles(config, compute.device)
+                return FastUpdater(*given, compute=compute, compiled=compiled, **chosen)
+
+            guests = Guests(make_updater=make_updater, fit_memory=fit_memory, recorder=recorder)
         return run_training(
             config, folder, yaml, world, guests, command=command, resume_hint=resume_hint
         )

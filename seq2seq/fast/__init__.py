@@ -2,7 +2,8 @@
 
 | module | stands in for | used in |
 |---|---|---|
-| `training` | `Forms` and `label_smoothed_loss` | training |
+| `updates` | `Updater` | training |
+| `training` | a model in training mode and `label_smoothed_loss` | training |
 | `rows` | a forward pass over padded sentences | training |
 | `attention` | attention within padded sentences | training, GPU |
 | `packed` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
@@ -10,7 +11,7 @@
 | `search` | `Beams` | translation |
 | `graphs` | starting the kernels of a function one by one | both, GPU |
 
-Nothing here may change a result by more than rounding. `FastForms` and `use_translation_kernels`
+Nothing here may change a result by more than rounding. `FastModel` and `use_translation_kernels`
 put the forms in place: `replace_modules` exchanges the modules of a class for others that share
 their parameters, whose names and values stay the same.
 """

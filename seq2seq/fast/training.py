@@ -1,9 +1,8 @@
-"""The fast forms of training, put in place by `FastForms`: rows, dropout, norms, graphs."""
+"""The model and the loss of training in less time: rows, dropout, norms, the loss in chunks."""
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,14 +10,11 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.batches import Batching, Rows
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.fast.graphs import Graphs
 from seq2seq.loss import Loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
-from seq2seq.update import Forms, StepNumbers
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
@@ -27,6 +23,7 @@ _CHUNK_ELEMENTS = 8 * 2**20
 _CHUNK_ELEMENTS_ON_GPU = 512 * 2**20
 
 
+Number: TypeAlias = float | Tensor
 Chunk: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -187,7 +184,7 @@ class GpuDropout(nn.Dropout):
     """`nn.Dropout` whose rate may rise without a new recording or compilation."""
 
     share: Tensor
-    """Of the rate, (), on the GPU; see `Forms.begin_step`."""
+    """Of the rate, (), on the GPU; see `FastModel.set_numbers`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of x, of any shape; in evaluation mode, return x itself."""
@@ -206,33 +203,51 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" and has_triton()
 
 
-@dataclass(eq=False, kw_only=True)
-class FastForms(Forms):
-    """The fast forms that suit the model and the device.
+class StepNumbers(NamedTuple):
+    """The numbers with which a step computes; on a GPU tensors (), where a graph finds them."""
 
-    The tokens of a batch are rows. On a GPU, a process computes all its micro-batches of a step at
-    once, in one shape, as one graph; on a CPU, one micro-batch after the other, in one shape if
-    oneDNN compiles its matmuls for AMX.
+    target_tokens: Number = 1.0
+    """Of the whole step, in all processes."""
+    rate: Number = 0.0
+    """The learning rate (equation 3)."""
+    dropout: Number = 1.0
+    """Dropout's share of its rates."""
+    mean_weight: Number = 0.0
+    """The weight of the parameters in the running mean."""
+
+
+class FastModel:
+    """A copy of a model in training mode that shares its parameters, with fast modules and loss.
+
+    The tokens of a batch are rows. The model itself stays as it is, to be validated and saved.
     """
 
-    dropout: bool = True  # cheap masks
-    residual: bool = True  # residual sums in autocast's precision
-    compiled: bool = True  # layers and loss, where PyTorch has a compiler for the GPU
-
-    def prepare(self, model: Transformer, batching: Batching, compute: Compute) -> None:
-        """See `Forms.prepare`."""
-        super().prepare(model, batching, compute)
-        self.compiled = self.compiled and can_compile(compute.device)
-        self.layout = choose_layout(model, compiled=self.compiled)
+    def __init__(
+        self,
+        model: Transformer,
+        compute: Compute,
+        *,
+        dropout: bool = True,
+        residual: bool = True,
+        compiled: bool = True,
+    ) -> None:
+        model.eval()
+        self.compute, self.dropout, self.residual = compute, dropout, residual
+        shared = {id(parameter): parameter for parameter in model.parameters()}
+        self.model = copy.deepcopy(model, shared).train()
+        compiled = compiled and can_compile(compute.device)
+        self.layout = choose_layout(model, compiled=compiled)
         self.joins = self.layout is not rows.GridLayout
+        """Whether all micro-batches of a process are computed at once, if they fit into memory."""
         like = torch.empty(0, dtype=compute.dtype, device=compute.device)
         self.one_shape = self.joins or rows.is_compiled_by_onednn(like)
+        """Whether all batches are filled up to one shape."""
         # The compiler makes a program for each shape, up to a limit: no other batches are for it.
-        self.compiled = self.compiled and self.one_shape
-        self.recordings: Graphs | None = None
-        self.shape: rows.Shape | None = None
-        self.all_numbers = torch.zeros(len(StepNumbers()), device=compute.device)
-        self.numbers = StepNumbers(*self.all_numbers.unbind())
+        self.compiled = compiled and self.one_shape
+        self.numbers_on_gpu = torch.zeros(len(StepNumbers()), device=compute.device)
+        self.numbers = StepNumbers(*self.numbers_on_gpu.unbind())
+        self.dropouts = {m: m.p for m in self.model.modules() if isinstance(m, nn.Dropout)}
+        """The modules whose rate is set in each step, and their rates after the warm-up."""
         self._exchange_modules()
         self.chunk: Chunk = loss_of_chunk
         if self.compiled:
@@ -241,7 +256,7 @@ class FastForms(Forms):
             self.chunk = torch.compile(loss_of_chunk, dynamic=False)
 
     def _exchange_modules(self) -> None:
-        """Put the fast forms into the twin; parameters and their names don't change."""
+        """Put fast modules in place; parameters and their names don't change."""
         model, on_gpu = self.model, self.compute.on_gpu
         replace_modules(model, MultiHeadAttention, rows.RowAttention)
         replace_modules(model, ModernAttention, rows.PaddedAttention)
@@ -266,38 +281,18 @@ class FastForms(Forms):
             replace_modules(model, nn.LayerNorm, ResidualNorm)
             model.dropout.register_forward_hook(_to_autocast_dtype)
 
-    def reserve(self, most_tokens: tuple[int, int]) -> None:
-        """See `Forms.reserve`."""
-        # A table that grows would wait for the GPU, and have another address.
-        longest, weight = self.batching.corpus.longest, self.model.embedding.weight
-        self.model.positions(weight.new_empty(1, max(longest), weight.size(1)))
-        if not self.one_shape:
-            return
-        source, target = (-(-tokens // 64) * 64 for tokens in most_tokens)
-        self.shape = rows.Shape((source, target), None, None)
-        if self.joins:
-            # At most half as many pairs (see `cut`), then the sentences that fill up.
-            fill = max(s // most + 1 for s, most in zip((source, target), longest, strict=True))
-            self.shape = rows.Shape((source, target), min(most_tokens) // 2 + fill, longest)
-            self.recordings = Graphs(self.compute.device)
-        self.recorded: tuple[Tensor, rows.RowBatch] | None = None
-
-    def begin_step(self, numbers: StepNumbers) -> StepNumbers:
-        """See `Forms.begin_step`; on a GPU, the numbers lie where a graph finds them."""
+    def set_numbers(self, numbers: StepNumbers) -> StepNumbers:
+        """Set dropout's rates, and return the numbers, on a GPU from where a graph finds them."""
+        for dropout, full_rate in self.dropouts.items():
+            dropout.p = float(numbers.dropout) * full_rate
         if not self.compute.on_gpu:
-            return super().begin_step(numbers)
+            return numbers
         # The GPU doesn't wait for a copy from pinned memory.
-        self.all_numbers.copy_(torch.tensor(numbers).pin_memory(), non_blocking=True)
-        super().begin_step(numbers)
+        self.numbers_on_gpu.copy_(torch.tensor(numbers).pin_memory(), non_blocking=True)
         return self.numbers
 
-    def collate(self, pairs: Rows) -> rows.Packed:
-        """See `Forms.collate`."""
-        packed = rows.pack(self.batching.corpus.tokens(pairs), self.shape)
-        return packed.pin() if self.compute.on_gpu else packed
-
     def loss(self, batch: rows.RowBatch, smoothing: float) -> Loss:
-        """See `Forms.loss`."""
+        """Compute the sums over the batch's target tokens."""
         return projected_loss(
             rows.row_states(self.model, batch, self.layout),
             self.model.output_matrix,
@@ -306,27 +301,6 @@ class FastForms(Forms):
             bias=self.model.output_bias,
             chunk=self.chunk,
         )
-
-    def run(self, key: str, function: Callable[..., None], *batch: rows.Packed) -> None:
-        """See `Forms.run`."""
-        if self.recordings is None:
-            super().run(key, function, *batch)
-            return
-        inputs = list(map(self._in_place, batch))
-        # The other batches add to the gradients of the first one: to those of its graph.
-        if key == "add" and "begin" not in self.recordings.replays:
-            function(*inputs)
-        else:
-            self.recordings.run(key, partial(function, *inputs))
-
-    def _in_place(self, packed: rows.Packed) -> rows.RowBatch:
-        """Copy a batch to where the graphs find it."""
-        if self.recorded is None:
-            ids = torch.zeros(len(packed.ids), dtype=torch.long, device=self.compute.device)
-            self.recorded = ids, packed.divide(ids)
-        ids, batch = self.recorded
-        ids.copy_(packed.ids, non_blocking=True)
-        return batch
 
 
 def choose_layout(model: Transformer, *, compiled: bool) -> type[rows.Layout]:

@@ -212,6 +212,8 @@ class Processes(World):
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all processes, in one exchange."""
+        if self.size == 1:
+            return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         distributed.all_reduce(flat)
         sums = torch.split(flat, [tensor.numel() for tensor in tensors])

@@ -348,14 +348,15 @@ def settings_of_run(
         "dropout_warmup_steps": config.training.dropout_warmup_steps or 0,
         "processes": processes,
         "threads": torch.get_num_threads(),
-        "dtype": str(trainer.compute.dtype).removeprefix("torch."),
-        "tokens at once": "{} and {}".format(*trainer.updater.most_tokens),
-        "compiled": trainer.forms.compiled,
+        "dtype": str(trainer.updater.compute.dtype).removeprefix("torch."),
+        "tokens at once": "{} and {}".format(*trainer.batching.most_tokens),
+        "compiled": False,
+        **trainer.updater.settings(),
     }
     text, rate = data.folder.name, config.data.tokenizer.sampling
     fixed = named_settings(config, Kind.fixed) | {
         "data": f"{text} sampled at {rate}" if rate else text,
-        "micro_batches": trainer.micro_batches,
+        "micro_batches": trainer.updater.micro_batches,
     }
     if data.mixture is not None:
         weights = data.mixture.weights.items()

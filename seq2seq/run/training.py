@@ -1,11 +1,13 @@
 """One run: prepare, train, validate, save, average the last checkpoints (6.1)."""
 
+import copy
 import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,12 +15,11 @@ from typing import Any, TypeVar
 import torch
 
 from seq2seq import model_folder
-from seq2seq.batches import Rows, cut
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, oom_as_user_error
-from seq2seq.errors import OutOfMemoryError, UsageError, UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
 from seq2seq.machine import resources
 from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
@@ -49,16 +50,18 @@ from seq2seq.settings import Kind, flat, settings_of
 from seq2seq.sizes import Positions
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import DivergenceError, Forms, Updater, start_moments
+from seq2seq.update import DivergenceError, Updater, start_moments
 
 logger = logging.getLogger("seq2seq")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guests:
-    """What a run may be given: other forms of its computations, and someone who records it."""
+    """What a run may be given: another form of its updates, and someone who records it."""
 
-    make_forms: Callable[[torch.device], Forms] = lambda device: Forms()
+    make_updater: Callable[..., Updater] = Updater
+    fit_memory: Callable[[Any, int], float] = lambda updater, epoch: try_update(updater, epoch)
+    """Tries the largest micro-batch of an epoch, and returns the seconds that it took."""
     recorder: RunRecorder = field(default_factory=RunRecorder)
 
 
@@ -103,7 +106,7 @@ def run_training(
             if world.is_main:
                 run.finish_again()
             return run.result(is_swept=is_swept)
-        seconds = fit_memory(run.trainer)
+        seconds = guests.fit_memory(run.trainer.updater, run.trainer.progress.epoch)
         if before is not None:
             run.warn_of_changes(before)
         describe(run.trainer, config, run.data, seconds)
@@ -157,12 +160,11 @@ class TrainingRun:
         self.compute = Compute(device, dtype)
         self.initial = None if config.init_from is None else load_initial_model(config, folder)
         self.data = prepare_data(config, world, self.initial)
-        forms = guests.make_forms(device)
         # A step keeps its micro-batches, however many processes share them.
         saved = world.on_main(lambda: checkpoint.saved_micro_batches(folder)) if resume else 0
         count = saved or config.training.micro_batches(world.size)
         self.trainer = make_trainer(
-            config, self.data, self.initial, self.compute, world, forms, count
+            config, self.data, self.initial, self.compute, world, guests.make_updater, count
         )
         self.guessing = Guessing.of(self.data.train, self.data.tokenizer.vocab_size)
         self.warned_of_loss = False
@@ -393,7 +395,7 @@ def make_trainer(
     initial: TrainedModel | None,
     compute: Compute,
     world: Processes,
-    forms: Forms,
+    make_updater: Callable[..., Updater],
     micro_batches: int,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
@@ -425,81 +427,33 @@ def make_trainer(
     batching = config.training.batching(
         train, seed=config.seed, micro_batches=micro_batches, mixture=data.mixture
     )
-    trainer = Trainer(
+    updater = make_updater(
         model,
         batching,
         config.training,
         compute=compute,
         seed=config.seed,
         world=world,
-        forms=forms,
-        signals=StopSignals(second_ends=world.size == 1),
         micro_batches=micro_batches,
     )
     if initial is not None:
-        start_moments(trainer.optimizer)
-    return trainer
+        start_moments(updater.optimizer)
+    return Trainer(updater, signals=StopSignals(second_ends=world.size == 1))
 
 
-def fit_memory(trainer: Trainer) -> float:
-    """Halve `most_tokens` until the largest batch fits: memory runs out here, or never.
+def try_update(updater: Updater, epoch: int) -> float:
+    """Do an update of a copy of the model, so that memory runs out here, or never.
 
-    Returns the seconds that the largest micro-batch took.
+    Returns the seconds that the largest micro-batch of the epoch took.
     """
-    updater, started = trainer.updater, trainer.clock()
-    corpus, before = updater.batching.corpus, updater.most_tokens
-
-    def padded_tokens(pairs: Rows) -> int:
-        return len(pairs) * sum(int(side.max()) for side in corpus.lengths(pairs))
-
-    largest = max(updater.batching.epoch(trainer.progress.epoch), key=padded_tokens)
-    while True:
-        pieces = cut(largest, corpus.lengths(largest), updater.most_tokens)
-        try:
-            with oom_as_user_error(), _memory_of_later_steps(updater):
-                batch = updater.forms.collate(max(pieces, key=padded_tokens))
-                updater.forms.run("begin", updater.begin_gradient, batch)
-            fits = True
-        except OutOfMemoryError as error:
-            if updater.most_tokens == corpus.longest:
-                source, target = corpus.longest
-                raise OutOfMemoryError(
-                    f"out of memory with a single pair of {source} source and {target} target"
-                    " tokens: lower data.filter.max_tokens or take a smaller model"
-                ) from error
-            fits = False
-        # The error is gone, and with it all that the attempt had in memory.
-        if updater.compute.on_gpu:  # a graph has memory of its own
-            torch.cuda.empty_cache()
-        if fits:
-            break
-        updater.lower(updater.most_tokens[0] // 2, updater.most_tokens[1] // 2)
-    # Another process may have less memory.
-    sources, targets = zip(*updater.world.gather(*updater.most_tokens), strict=True)
-    updater.lower(int(min(sources)), int(min(targets)))
-    if updater.most_tokens != before:
-        logger.info(
-            "memory: {:,} source and {:,} target tokens at once don't fit, {:,} and {:,} do;"
-            " the step is the same, but slower".format(*before, *updater.most_tokens)
-        )
-    return trainer.clock() - started
-
-
-@contextmanager
-def _memory_of_later_steps(updater: Updater) -> Iterator[None]:
-    """Reserve the memory of later steps; restore random state and gradients."""
-    device, on_gpu = updater.compute.device, updater.compute.on_gpu
-    with torch.random.fork_rng([device] if on_gpu else []):
-        # The gradients of other batches, and Adam's two moments from the first update on. The
-        # copy of the model that a validation makes takes the place of the gradients.
-        copies = 1 if updater.optimizer.state else 3
-        parameters = list(updater.model.parameters())
-        reserved = list(map(torch.empty_like, copies * parameters))
-        try:
-            yield
-        finally:
-            del reserved
-            updater.optimizer.zero_grad(set_to_none=True)
+    batching, started = updater.batching, time.perf_counter()
+    largest = max(batching.epoch(epoch), key=batching.corpus.padded_tokens)
+    with torch.random.fork_rng([updater.compute.device] if updater.compute.on_gpu else []):
+        tried = replace(updater, model=copy.deepcopy(updater.model))
+        start_moments(tried.optimizer)
+        with oom_as_user_error(), suppress(DivergenceError):
+            tried.update(1, tried.collate([largest] * updater.world.size))
+    return time.perf_counter() - started
 
 
 def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: float) -> None:
@@ -511,7 +465,7 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
     parameters = sum(map(torch.Tensor.numel, trainer.model.parameters()))
     logger.info(
         f"model: {parameters:,} parameters, vocabulary {data.tokenizer.vocab_size:,};"
-        f" device {trainer.compute}, {torch.get_num_threads()} threads"
+        f" device {trainer.updater.compute}, {torch.get_num_threads()} threads"
         + (f" in each of {processes} processes" if processes > 1 else "")
     )
     short = unfinished_dropout(training, training.max_steps)
@@ -527,7 +481,7 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
             )
     batches = trainer.batching.epoch(trainer.progress.epoch)
     statistics = trainer.world.on_main(lambda: trainer.batching.statistics(batches))
-    count = trainer.micro_batches
+    count = trainer.updater.micro_batches
     check_budget(training, statistics, count)
     if excess := excessive_epochs(training, statistics, count):
         logger.warning(excess)
@@ -543,7 +497,7 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
         f" {count * statistics.sentences:,.0f} pairs;"
         f" an epoch: {statistics.batches / count:,.1f} steps"
     )
-    if not trainer.compute.on_gpu:
+    if not trainer.updater.compute.on_gpu:
         logger.info(cost_on_cpu(training, seconds * count / processes))
 
 

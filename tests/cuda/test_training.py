@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from seq2seq.batches import EncodedCorpus, Rows
 from seq2seq.device import Compute
-from seq2seq.fast.training import FastForms, ResidualNorm
+from seq2seq.fast.training import ResidualNorm, StepNumbers
+from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
-from seq2seq.run.training import fit_memory
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
-from seq2seq.update import DivergenceError, StepNumbers, TrainingConfig
+from seq2seq.update import DivergenceError, TrainingConfig
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN, perturb
@@ -47,7 +47,7 @@ def make_trainer(
     torch.manual_seed(1)
     model = new_transformer(TransformerConfig(**(sizes | choices)), V).to(device)
     compute, batching = Compute(device, dtype), config.batching(corpus, seed=1)
-    return Trainer(model, batching, config, compute=compute, seed=1, forms=FastForms())
+    return Trainer(FastUpdater(model, batching, config, compute=compute, seed=1))
 
 
 def steps_of(trainer: Trainer, count: int) -> list[list[Rows]]:
@@ -56,7 +56,7 @@ def steps_of(trainer: Trainer, count: int) -> list[list[Rows]]:
 
 
 def without_graphs(trainer: Trainer) -> Trainer:
-    trainer.forms.recordings.works = False
+    trainer.updater.graphs.works = False
     return trainer
 
 
@@ -79,7 +79,7 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
 ) -> None:
     trainers = [make_trainer(corpus, device, dtype, **choices) for device in (CPU, CUDA)]
     for trainer in trainers:
-        fit_memory(trainer)
+        fit_memory(trainer.updater, 0)
     journal.clear()
     for step in steps_of(trainers[0], 10):
         expected, found = (update(trainer, step) for trainer in trainers)
@@ -111,7 +111,7 @@ def test_graphs_do_what_single_kernels_do(
     single, graphs = (make_trainer(corpus, CUDA, **rates) for _ in range(2))
     for trainer in (single, graphs):
         if most is not None:
-            trainer.updater.lower(most, most)
+            trainer.updater.set_most_tokens((most, most))
     without_graphs(single)
     before = recorder.replays
     steps = steps_of(single, 8)
@@ -129,7 +129,7 @@ def test_graphs_do_what_single_kernels_do(
     batches = [len(single.updater.collate(step).batches) for step in steps]
     assert (max(batches) > 1) == (most is not None)
     assert recorder.replays - before > sum(batches[3:]) + len(steps) - 3
-    assert graphs.forms.recordings.works
+    assert graphs.updater.graphs.works
 
 
 def test_products_are_in_bf16_and_every_dropout_works(
@@ -210,7 +210,7 @@ def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
     trainer.config.checkpoint_steps = 6
     update(trainer, trainer.batching.epoch(0)[:2])
     journal.clear()
-    running = trainer.updater.in_flight
+    running = trainer.updater.started
     records = train(trainer, save=lambda: unread.append(len(running)))
     assert not journal.waits, Counter(journal.waits)
     # Steps 2 to 7, of which 4, 6 and 7 are recorded. While others are read, the next one runs.
@@ -244,14 +244,14 @@ def test_no_update_is_done_after_one_that_is_not_finite(
     """The next one is started before the host can know of it, and may not be finite either."""
     trainer = make_trainer(corpus, CUDA)
     before: list[list[Tensor]] = []
-    begin_step = trainer.forms.begin_step
+    set_numbers = trainer.updater.fast.set_numbers
 
     def damage(numbers: StepNumbers) -> StepNumbers:
         before.append(weights_of(trainer))
         is_damaged = len(before) in damaged
-        return begin_step(numbers._replace(target_tokens=0.0) if is_damaged else numbers)
+        return set_numbers(numbers._replace(target_tokens=0.0) if is_damaged else numbers)
 
-    trainer.forms.begin_step = damage
+    trainer.updater.fast.set_numbers = damage
     with pytest.raises(DivergenceError, match="step 3: the loss"):
         train(trainer, save=lambda: pytest.fail("saved"))
     assert trainer.progress.step == 2

@@ -21,7 +21,7 @@ from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer, TokenizerConfig
 from seq2seq.trainer import Trainer
-from seq2seq.update import TrainingConfig
+from seq2seq.update import TrainingConfig, Updater
 
 MakeSampled: TypeAlias = Callable[..., SampledCorpus]
 RATE = 0.3
@@ -144,7 +144,7 @@ def test_a_step_of_many_short_epochs_has_the_pairs_of_each(
     assert len(batching.epoch(0)) == 1  # so a step has five epochs
     sizes = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
     model = new_transformer(sizes, 60)
-    trainer = Trainer(model, batching, config, compute=Compute(), seed=1)
+    trainer = Trainer(Updater(model, batching, config, compute=Compute(), seed=1))
     with closing(trainer.steps()) as steps:
         for first in (0, 5):
             step = next(steps)

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from seq2seq.batches import Batching, EncodedCorpus, cut, encode_ids, new_corpus
 from seq2seq.device import Compute
 from seq2seq.fast.rows import GridLayout, Shape, Side, pack, row_states
-from seq2seq.fast.training import FastForms
+from seq2seq.fast.training import FastModel
+from seq2seq.fast.updates import FastUpdater
+from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.sizes import Positions, Start
 from seq2seq.transformer import Transformer
-from seq2seq.update import Forms
+from seq2seq.update import TrainingConfig
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
@@ -50,26 +52,35 @@ def batches_of(corpus: EncodedCorpus) -> list[np.ndarray]:
     return [cut(everything, lengths, (64, 64))[0], everything[:1], extremes]
 
 
-def prepared(
-    forms: Forms, model: Transformer, corpus: EncodedCorpus, tokens: int = 64, **compute: Any
-) -> Forms:
-    batching = Batching(corpus, source_tokens=tokens, target_tokens=tokens, seed=1)
-    forms.prepare(model, batching, Compute(**compute))
-    return forms
+CPU = torch.device("cpu")
+EXACT = Compute()
 
 
-def loss_and_gradients(forms: Forms, pairs: np.ndarray) -> list[Tensor]:
-    found: list[Tensor] = []
+def with_gradients(loss: Loss, model: Transformer) -> list[Tensor]:
+    model.zero_grad()
+    loss.smoothed.backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return [loss.smoothed.detach(), loss.cross_entropy.detach(), *gradients]
 
-    def compute(batch: Any) -> None:
-        with forms.compute.autocast():
-            loss = forms.loss(batch, 0.1)
-        loss.smoothed.backward()
-        found.extend((loss.smoothed.detach(), loss.cross_entropy))
 
-    forms.model.zero_grad()
-    forms.run("begin", compute, forms.collate(pairs))
-    return [*found, *(p.grad for p in forms.model.parameters() if p.grad is not None)]
+def of_padded_batch(
+    model: Transformer, corpus: EncodedCorpus, pairs: np.ndarray, compute: Compute = EXACT
+) -> list[Tensor]:
+    batching = Batching(corpus, source_tokens=64, target_tokens=64, seed=1)
+    batch = batching.collate(pairs)
+    with compute.autocast():
+        logits = model(batch.source, batch.target_input)
+        loss = label_smoothed_loss(logits, batch.target_output, smoothing=0.1, padding_id=0)
+    return with_gradients(loss, model)
+
+
+def of_rows(
+    fast: FastModel, corpus: EncodedCorpus, pairs: np.ndarray, shape: Shape | None = None
+) -> list[Tensor]:
+    batch = pack(corpus.tokens(pairs), shape).to(CPU)
+    with fast.compute.autocast():
+        loss = fast.loss(batch, 0.1)
+    return with_gradients(loss, fast.model)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["exact", "one shape", "rows alone"])
@@ -78,12 +89,10 @@ def test_rows_have_the_loss_and_the_gradient_of_the_padded_batch(
     make_model: MakeModel, corpus: EncodedCorpus, choices: dict[str, Any], shape: Shape | None
 ) -> None:
     plain, fast = (make_model(vocab_size=V, max_learned_positions=99, **choices) for _ in "12")
-    forms = FastForms()
-    prepared(forms, fast, corpus)
-    forms.shape = shape
+    fast_model = FastModel(fast, Compute())
     for pairs in batches_of(corpus):
-        expected = loss_and_gradients(prepared(Forms(), plain, corpus), pairs)
-        found = loss_and_gradients(forms, pairs)
+        expected = of_padded_batch(plain, corpus, pairs)
+        found = of_rows(fast_model, corpus, pairs, shape)
         torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
@@ -98,18 +107,17 @@ def test_flex_attention_is_that_of_padded_sentences(tmp_path: Path, make_model: 
     with new_corpus(tmp_path / "corpus") as write:
         write(encode_ids(sources, targets, V))
     corpus = EncodedCorpus(tmp_path / "corpus")
-    forms = FastForms()
-    prepared(forms, make_model(vocab_size=V), corpus, tokens=200)
-    forms.model.eval()
+    fast = FastModel(make_model(vocab_size=V), Compute())
+    fast.model.eval()
     for pairs in (np.arange(12), np.arange(13), np.array([12]), np.array([3])):
         sides = corpus.tokens(pairs)
         rows = len(sides[1][0])
         with torch.no_grad():
-            expected = row_states(forms.model, pack(sides).to(torch.device("cpu")), GridLayout)
+            expected = row_states(fast.model, pack(sides).to(CPU), GridLayout)
             for fill in (0, 70, 300):
                 shape = Shape((len(sides[0][0]) + fill // 2, rows + fill), 30, corpus.longest)
-                batch = pack(sides, shape).to(torch.device("cpu"))
-                states = row_states(forms.model, batch, FlexLayout)
+                batch = pack(sides, shape).to(CPU)
+                states = row_states(fast.model, batch, FlexLayout)
                 torch.testing.assert_close(states[:rows], expected, rtol=0, atol=1e-9)
                 assert states.isfinite().all()
 
@@ -152,42 +160,43 @@ def test_rows_are_as_exact_as_the_padded_batch_in_bf16(
     monkeypatch.setattr("seq2seq.fast.rows._SMALL", small)
     monkeypatch.setattr("seq2seq.fast.rows.is_compiled_by_onednn", lambda x: True)
     pairs = batches_of(corpus)[0]
-    exact = loss_and_gradients(prepared(Forms(), make_model(vocab_size=V), corpus), pairs)
+    exact = of_padded_batch(make_model(vocab_size=V), corpus, pairs)
+    compute = Compute(dtype=torch.bfloat16)
 
-    def error(forms: Forms) -> float:
-        model = make_model(vocab_size=V).float()
-        prepared(forms, model, corpus, dtype=torch.bfloat16)
-        found = loss_and_gradients(forms, pairs)
+    def error(found: list[Tensor]) -> float:
         return sum(((f - e).norm() / e.norm()).item() for f, e in zip(found, exact, strict=True))
 
-    assert error(FastForms(residual=False)) < 1.5 * error(Forms())
+    plain, model = (make_model(vocab_size=V).float() for _ in "12")
+    of_plain = of_padded_batch(plain, corpus, pairs, compute)
+    found = of_rows(FastModel(model, compute, residual=False), corpus, pairs)
+    assert error(found) < 1.5 * error(of_plain)
 
 
 def test_where_onednn_compiles_all_batches_have_one_shape(
     make_model: MakeModel, corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    forms = FastForms()
-    prepared(forms, make_model(vocab_size=V).float(), corpus, dtype=torch.bfloat16)
-    forms.reserve(forms.batching.most_tokens)
+    batching = Batching(corpus, source_tokens=64, target_tokens=64, seed=1)
+    options = {"compute": Compute(dtype=torch.bfloat16), "seed": 1}
+    model = make_model(vocab_size=V).float()
+    updater = FastUpdater(model, batching, TrainingConfig(), **options)
     shapes = set()
-    for module in forms.model.modules():
+    for module in updater.fast.model.modules():
         if isinstance(module, nn.Linear):
             module.register_forward_hook(lambda _, inputs, output: shapes.add(output.shape[1]))
-    epoch = forms.batching.epoch(0)
+    epoch = batching.epoch(0)
     assert len(epoch) > 3
     for pairs in epoch:
-        loss_and_gradients(forms, pairs)
+        of_rows(updater.fast, corpus, pairs, updater.shape)
     assert len(shapes) <= 2  # of the source, of the target
 
 
 def test_every_dropout_drops(make_model: MakeModel, corpus: EncodedCorpus) -> None:
     for name in ("dropout", "attention_dropout", "relu_dropout"):
-        forms = FastForms()
-        prepared(forms, make_model(vocab_size=V, **{name: 0.5}), corpus)
+        fast = FastModel(make_model(vocab_size=V, **{name: 0.5}), Compute())
         pairs = batches_of(corpus)[0]
-        forms.model.eval()
-        exact = loss_and_gradients(forms, pairs)[0]
-        torch.testing.assert_close(loss_and_gradients(forms, pairs)[0], exact)
-        forms.model.train()
-        assert loss_and_gradients(forms, pairs)[0] != exact, name
+        fast.model.eval()
+        exact = of_rows(fast, corpus, pairs)[0]
+        torch.testing.assert_close(of_rows(fast, corpus, pairs)[0], exact)
+        fast.model.train()
+        assert of_rows(fast, corpus, pairs)[0] != exact, name

@@ -12,17 +12,18 @@ from torch import Tensor, nn
 
 from seq2seq.batches import Batching
 from seq2seq.device import Compute
-from seq2seq.fast.rows import fused_attention
+from seq2seq.fast.rows import fused_attention, pack
 from seq2seq.fast.training import (
     CpuDropout,
-    FastForms,
+    FastModel,
     GpuDropout,
     choose_layout,
     random_keep_mask,
 )
+from seq2seq.fast.updates import FastUpdater
 from seq2seq.sizes import Positions
 from seq2seq.transformer import attention
-from seq2seq.update import Forms
+from seq2seq.update import TrainingConfig
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
@@ -83,24 +84,22 @@ def test_attention_is_by_a_kernel_that_can_do_it(
 
 
 @pytest.mark.parametrize("choices", [{}, LEARNED, ALL_MODERN], ids=["paper", "learned", "modern"])
-def test_the_twin_shares_all_parameters_and_the_model_stays_plain(
-    make_model: MakeModel, batching: Batching, choices: dict[str, Any]
+def test_the_fast_model_shares_all_parameters_and_the_model_stays_plain(
+    make_model: MakeModel, choices: dict[str, Any]
 ) -> None:
     model = make_model(dropout=0.1, **choices).train()
     before = copy.deepcopy(model).eval()
-    for forms in (Forms(), FastForms()):
-        forms.prepare(model, batching, Compute())
-        forms.reserve(batching.most_tokens)
-        twin = dict(forms.model.named_parameters())
-        assert list(twin) == [name for name, _ in model.named_parameters()]
-        assert all(twin[name] is parameter for name, parameter in model.named_parameters())
-        assert repr(model) == repr(before)
-        assert not any(module.training for module in model.modules())
-        assert all(module.training for module in forms.model.modules())
-        assert list(forms.dropouts.values()) == [
-            module.p for module in model.modules() if isinstance(module, nn.Dropout)
-        ]
-    assert CpuDropout in {type(module) for module in forms.dropouts}
+    fast = FastModel(model, Compute())
+    shared = dict(fast.model.named_parameters())
+    assert list(shared) == [name for name, _ in model.named_parameters()]
+    assert all(shared[name] is parameter for name, parameter in model.named_parameters())
+    assert repr(model) == repr(before)
+    assert not any(module.training for module in model.modules())
+    assert all(module.training for module in fast.model.modules())
+    assert list(fast.dropouts.values()) == [
+        module.p for module in model.modules() if isinstance(module, nn.Dropout)
+    ]
+    assert CpuDropout in {type(module) for module in fast.dropouts}
 
 
 needs_g = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -125,18 +124,15 @@ def test_all_layers_of_a_kind_are_one_program_for_all_batches(
     plain, fast = make_model().float(), make_model().float()
     losses = []
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    for model, forms in ((plain, FastForms(compiled=False)), (fast, FastForms())):
-        forms.prepare(model, batching, compute)
-        forms.reserve(batching.most_tokens)
-
-        def collect(batch: Any, forms: Forms = forms) -> None:
+    for model, compiled in ((plain, False), (fast, True)):
+        options = {"compute": compute, "seed": 1, "compiled": compiled}
+        updater = FastUpdater(model, batching, TrainingConfig(), **options)
+        for pairs in batching.epoch(0)[:3]:
+            batch = updater.pack(pairs).to(compute.device)
             with compute.autocast():
-                loss = forms.loss(batch, 0.1).smoothed
+                loss = updater.fast.loss(batch, 0.1).smoothed
             loss.backward()
             losses.append(loss.item())
-
-        for pairs in batching.epoch(0)[:3]:
-            forms.run("begin", collect, forms.collate(pairs))
     assert losses[3:] == pytest.approx(losses[:3], rel=0.01)
     # The encoder's, the decoder's and that of a chunk of the loss.
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= before + 5
@@ -165,19 +161,15 @@ def test_sums_between_layers_are_in_the_precision_of_autocast(
     states: dict[torch.dtype, set[torch.dtype]] = {}
     losses = []
     for dtype in (torch.bfloat16, torch.float32):
-        forms = FastForms()
-        forms.prepare(make_model().float(), batching, Compute(dtype=dtype))
+        fast = FastModel(make_model().float(), Compute(dtype=dtype))
         seen = states.setdefault(dtype, set())
-        for layer in (*forms.model.encoder.layers, *forms.model.decoder.layers):
+        for layer in (*fast.model.encoder.layers, *fast.model.decoder.layers):
             layer.register_forward_hook(
                 lambda _, inputs, output, seen=seen: seen.update((inputs[0].dtype, output.dtype))
             )
-        with forms.compute.autocast():
-            forms.run(
-                "begin",
-                lambda batch, forms=forms: losses.append(forms.loss(batch, 0.1).smoothed.item()),
-                forms.collate(batching.epoch(0)[0]),
-            )
+        batch = pack(batching.corpus.tokens(batching.epoch(0)[0])).to(torch.device("cpu"))
+        with fast.compute.autocast():
+            losses.append(fast.loss(batch, 0.1).smoothed.item())
     assert states == {dtype: {dtype} for dtype in states}
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 

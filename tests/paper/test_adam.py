@@ -10,7 +10,7 @@ from seq2seq.device import Compute
 from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig
 from seq2seq.trainer import Trainer
-from seq2seq.update import TrainingConfig
+from seq2seq.update import TrainingConfig, Updater
 from tests.toy import encoded_corpus, update
 
 V, PAIRS = 60, 40
@@ -25,7 +25,7 @@ def test_updates_are_adam_s_without_clipping_and_decay(tmp_path: Path) -> None:
     with torch.no_grad():
         model.embedding.weight.mul_(4)  # for gradients that clipping would change
     training = TrainingConfig(source_tokens=1, target_tokens=1, micro_batch_tokens=1)
-    trainer = Trainer(model, batching, training, compute=Compute(), seed=1)
+    trainer = Trainer(Updater(model, batching, training, compute=Compute(), seed=1))
     parameters = list(model.parameters())
     gradients: dict[int, torch.Tensor] = {}
     for number, parameter in enumerate(parameters):

@@ -37,7 +37,7 @@ from seq2seq.run.validation import Guessing
 from seq2seq.text import SentencePair
 from seq2seq.trainer import Progress
 from seq2seq.transformer import Transformer
-from seq2seq.update import Forms, TrainingConfig
+from seq2seq.update import TrainingConfig, Updater
 from tests.toy import reversing, script_validation, train, validation, weights
 
 
@@ -162,7 +162,7 @@ def test_more_processes_than_a_run_has_micro_batches_are_refused(
 ) -> None:
     run = opened(toy, tmp_path)
     with pytest.raises(UsageError, match="has 1 micro-batch, which 2 processes can't share"):
-        make_trainer(toy, run.data, None, Compute(), Processes(0, 2), Forms(), 1)
+        make_trainer(toy, run.data, None, Compute(), Processes(0, 2), Updater, 1)
 
 
 def test_a_huge_perplexity_is_written_with_an_exponent() -> None:

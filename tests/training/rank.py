@@ -32,7 +32,7 @@ def train(corpus: Path, micro_batches: int, world: Processes, most: int) -> dict
         checkpoint_steps=8,
         **tokens,
     )
-    trainer.updater.most_tokens = most, most
+    trainer.updater.set_most_tokens((most, most))
     calls: Counter[str] = Counter()
 
     def counted(name: str, function: Any) -> Any:

@@ -1,5 +1,6 @@
 """A tiny trainer, and what it records, kept."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,12 +8,13 @@ import torch
 
 from seq2seq.batches import Batching
 from seq2seq.device import Compute
-from seq2seq.fast.training import FastForms
+from seq2seq.fast.updates import FastUpdater
 from seq2seq.machine.processes import StopSignals
 from seq2seq.model_folder import new_transformer
 from seq2seq.sizes import TransformerConfig
 from seq2seq.trainer import Progress, Recorder, Trainer
-from seq2seq.update import TrainingConfig
+from seq2seq.transformer import Transformer
+from seq2seq.update import TrainingConfig, Updater
 
 V = 60
 
@@ -23,24 +25,32 @@ def make_trainer(
     seed: int = 1,
     double: bool = False,
     dropout: float = 0.0,
+    form: type[Updater] = FastUpdater,
     parts: dict[str, Any] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
     **choices: Any,
 ) -> Trainer:
     """Make a trainer with other parts, and other options of the training, than the usual ones."""
     torch.manual_seed(seed)
     sizes = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=dropout)
     model = new_transformer(sizes, V)
-    usual = {"compute": Compute(), "forms": FastForms(), "signals": StopSignals(second_ends=True)}
     # A step is `micro_batches` batches: the token counts are there to make that number.
     tokens = {"source_tokens": 1, "target_tokens": 1, "micro_batch_tokens": 1}
     limits = {"warmup_steps": 10, "max_steps": 20, "log_steps": 1, "checkpoint_minutes": None}
-    return Trainer(
+    updater = form(
         model.double() if double else model,
         batching,
         TrainingConfig(**(tokens | limits | choices)),
         seed=5,
-        **(usual | (parts or {})),
+        **({"compute": Compute()} | (parts or {})),
     )
+    return Trainer(updater, signals=StopSignals(second_ends=True), clock=clock)
+
+
+def trained_model(trainer: Trainer) -> Transformer:
+    """Return the model that computes the losses, which a fast updater has copied."""
+    updater = trainer.updater
+    return updater.fast.model if isinstance(updater, FastUpdater) else updater.model
 
 
 class Records(Recorder):

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from seq2seq.batches import Batch, Batching, EncodedCorpus, Rows
 from seq2seq.device import World
 from seq2seq.errors import OutOfMemoryError, UserError
-from seq2seq.fast.training import FastForms
+from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.loss import Loss
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.checkpoint import (
@@ -29,12 +29,12 @@ from seq2seq.run.checkpoint import (
     save_checkpoint,
     save_validation,
 )
-from seq2seq.run.training import fit_memory
+from seq2seq.run.training import try_update
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
-from seq2seq.update import Forms
+from seq2seq.update import Updater
 from tests.toy import encoded_corpus, update
-from tests.training.records import V, make_trainer, train
+from tests.training.records import V, make_trainer, train, trained_model
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,9 @@ class Equal(Batching):
         return list(order.reshape(-1, self.pairs))
 
 
-def after_each_batch(trainer: Trainer, act: Callable[[Loss], Loss | None]) -> None:
-    """Call a function with each batch's loss, which it may replace."""
-    loss_of = trainer.forms.loss
-
-    def loss(batch: Any, smoothing: float) -> Loss:
-        computed = loss_of(batch, smoothing)
-        return act(computed) or computed
-
-    trainer.forms.loss = loss
+def after_each_batch(trainer: Trainer, act: Callable[[], object]) -> None:
+    """Call a function after the forward pass of each batch."""
+    trained_model(trainer).decoder.register_forward_hook(lambda *_: act() and None)
 
 
 def assert_equal_to_the_bit(one: Trainer, other: Trainer) -> None:
@@ -76,12 +70,12 @@ def padded(rows: list[list[int]]) -> torch.Tensor:
     return torch.tensor([row + [PADDING_ID] * (longest - len(row)) for row in rows])
 
 
-@pytest.mark.parametrize("forms", [Forms, FastForms])
-def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus, forms: type[Forms]) -> None:
+@pytest.mark.parametrize("form", [Updater, FastUpdater])
+def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus, form: type[Updater]) -> None:
     """Over three epochs: smoothing, normalization, learning rate, Adam and the shifted targets."""
     batching = Batching(corpus, source_tokens=40, target_tokens=46, seed=3)
     scale = {"learning_rate_scale": 2.5}
-    trainer = make_trainer(batching, double=True, parts={"forms": forms()}, **scale)
+    trainer = make_trainer(batching, double=True, form=form, **scale)
     model = make_trainer(batching, double=True).model
     adam = torch.optim.Adam(
         model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=False, foreach=False
@@ -114,10 +108,17 @@ def test_the_losses_are_those_of_a_plain_loop(corpus: EncodedCorpus, forms: type
     torch.testing.assert_close(trainer.model.state_dict(), model.state_dict(), rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("forms", [Forms, FastForms])
-@pytest.mark.parametrize(("pairs", "micro_batches", "most"), [(4, 5, 999), (20, 1, 30), (4, 5, 13)])
+@pytest.mark.parametrize(
+    ("form", "pairs", "micro_batches", "most"),
+    [
+        (Updater, 4, 5, None),
+        (FastUpdater, 4, 5, None),
+        (FastUpdater, 20, 1, 30),
+        (FastUpdater, 4, 5, 13),
+    ],
+)
 def test_a_divided_step_is_the_same_step(
-    corpus: EncodedCorpus, forms: type[Forms], pairs: int, micro_batches: int, most: int
+    corpus: EncodedCorpus, form: type[Updater], pairs: int, micro_batches: int, most: int | None
 ) -> None:
     """In micro-batches of 4 pairs, in parts of some tokens, or both."""
     whole = make_trainer(Equal(corpus, 20), double=True, max_steps=5)
@@ -126,10 +127,11 @@ def test_a_divided_step_is_the_same_step(
         double=True,
         max_steps=5,
         source_tokens=micro_batches,
-        parts={"forms": forms()},
+        form=form,
     )
-    divided.updater.most_tokens = most, most
-    assert (whole.micro_batches, divided.micro_batches) == (1, micro_batches)
+    if most is not None:
+        divided.updater.set_most_tokens((most, most))
+    assert (whole.updater.micro_batches, divided.updater.micro_batches) == (1, micro_batches)
     losses = [train(trainer).of("train/loss") for trainer in (whole, divided)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
     states = (trainer.model.state_dict() for trainer in (whole, divided))
@@ -186,8 +188,8 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     place = second.progress.epoch, second.progress.batch
     # After b batches, an epoch that has just ended is still the present one.
     assert place == (
-        (step * first.micro_batches - 1) // 5,
-        (step * first.micro_batches - 1) % 5 + 1,
+        (step * first.updater.micro_batches - 1) // 5,
+        (step * first.updater.micro_batches - 1) % 5 + 1,
     )
     torch.manual_seed(step)
     records = train(second)
@@ -200,30 +202,36 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     assert_equal_to_the_bit(second, uninterrupted)
 
 
+@pytest.mark.parametrize(("form", "parts"), [(Updater, 1), (FastUpdater, 2)])
 def test_dropout_differs_from_step_to_step_and_between_micro_batches_and_their_parts(
-    corpus: EncodedCorpus,
+    corpus: EncodedCorpus, form: type[Updater], parts: int
 ) -> None:
     """The same pair again and again, by weights that don't change."""
-    trainer = make_trainer(Equal(corpus, 20), dropout=0.5, learning_rate_scale=1e-30)
+    trainer = make_trainer(Equal(corpus, 20), form=form, dropout=0.5, learning_rate_scale=1e-30)
     pairs = np.zeros(20, dtype=int)
-    trainer.updater.most_tokens = tuple(10 * int(side[0]) for side in corpus.lengths(pairs))
+    if parts > 1:
+        source, target = (10 * int(side[0]) for side in corpus.lengths(pairs))
+        trainer.updater.set_most_tokens((source, target))
     masks: list[torch.Tensor] = []
-    trainer.forms.model.encoder.layers[0].dropout.register_forward_hook(
+    trained_model(trainer).encoder.layers[0].dropout.register_forward_hook(
         lambda module, inputs, output: masks.append(output == 0)
     )
     for _ in range(2):
         update(trainer, [pairs, pairs])
     of_parts = masks[::2]  # the layer drops out after each of its two sublayers
-    assert len(of_parts) == 8
+    assert len(of_parts) == 4 * parts
     for i, one in enumerate(of_parts):
         for other in of_parts[:i]:
             assert 0.3 < (one != other).double().mean() < 0.7
 
 
-def test_dropout_rises_to_its_rates(corpus: EncodedCorpus) -> None:
-    trainer = make_trainer(Equal(corpus, 40), dropout=0.4, dropout_warmup_steps=4, max_steps=6)
+@pytest.mark.parametrize("form", [Updater, FastUpdater])
+def test_dropout_rises_to_its_rates(corpus: EncodedCorpus, form: type[Updater]) -> None:
+    choices = {"dropout": 0.4, "dropout_warmup_steps": 4, "max_steps": 6}
+    trainer = make_trainer(Equal(corpus, 40), form=form, **choices)
     dropped: list[float] = []
-    for module in (trainer.forms.model, trainer.forms.model.decoder.layers[0]):
+    model = trained_model(trainer)
+    for module in (model, model.decoder.layers[0]):
         module.dropout.register_forward_hook(
             lambda module, inputs, output: dropped.append((output == 0).double().mean().item())
         )
@@ -234,13 +242,17 @@ def test_dropout_rises_to_its_rates(corpus: EncodedCorpus) -> None:
         np.testing.assert_allclose(found, share, atol=0.05)
 
 
-def test_a_gradient_that_is_not_finite_stops_before_the_update(corpus: EncodedCorpus) -> None:
-    trainer = make_trainer(Equal(corpus, 8))
+@pytest.mark.parametrize("form", [Updater, FastUpdater])
+def test_a_gradient_that_is_not_finite_stops_before_the_update(
+    corpus: EncodedCorpus, form: type[Updater]
+) -> None:
+    trainer = make_trainer(Equal(corpus, 8), form=form)
     before = copy.deepcopy(trainer.model.state_dict())
-    weight = trainer.model.encoder.layers[0].feed_forward.inner.weight  # shared with the twin
+    weight = trainer.model.encoder.layers[0].feed_forward.inner.weight  # shared with a fast copy
     weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(UserError, match=r"step 1: .*not finite"):
         train(trainer)
+    assert trainer.progress.step == 0
     torch.testing.assert_close(trainer.model.state_dict(), before, rtol=0, atol=0)
 
 
@@ -294,7 +306,7 @@ def test_patience_ends_it_after_the_best_validation(
 def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus) -> None:
     """Each update takes a minute; the minutes of earlier starts count."""
     now, limits = [0.0], {"max_steps": None, "max_minutes": 24.0, "checkpoint_minutes": 4.0}
-    trainer = make_trainer(Equal(corpus, 8), parts={"clock": lambda: now[0]}, **limits)
+    trainer = make_trainer(Equal(corpus, 8), clock=lambda: now[0], **limits)
     trainer.progress = Progress(seconds=14 * 60.0, validated_seconds=12 * 60.0)
 
     def spend(seconds: float) -> None:
@@ -304,7 +316,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
         spend(30)
         return {"valid/bleu": 0.0}
 
-    after_each_batch(trainer, lambda loss: spend(60))
+    after_each_batch(trainer, lambda: spend(60))
     records = train(trainer, validate)
     assert records.saves == [2, 6, 9]  # after 16, 20.5 and 24 minutes, validations not counted
     assert trainer.progress.seconds == 24.5 * 60
@@ -315,7 +327,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8))
 
-    def interrupt(*_: object) -> None:
+    def interrupt() -> None:
         if trainer.progress.step == 3:
             signal.raise_signal(number)
 
@@ -439,12 +451,16 @@ def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
     assert trainer.signal == (None if ignored else signal.SIGHUP)
 
 
-def test_fitting_the_memory_changes_nothing(corpus: EncodedCorpus) -> None:
+@pytest.mark.parametrize(("form", "attempt"), [(Updater, try_update), (FastUpdater, fit_memory)])
+def test_trying_what_fits_into_memory_changes_nothing(
+    corpus: EncodedCorpus, form: type[Updater], attempt: Callable[[Any, int], float]
+) -> None:
     batching = Batching(corpus, source_tokens=24, target_tokens=28, seed=3)
-    tried, plain = (make_trainer(batching, dropout=0.3) for _ in range(2))
+    tried, plain = (make_trainer(batching, form=form, dropout=0.3) for _ in range(2))
     rng_state = torch.get_rng_state()
-    fit_memory(tried)
-    assert tried.updater.most_tokens == batching.most_tokens
+    settings = tried.updater.settings()
+    assert attempt(tried.updater, 0) > 0
+    assert tried.updater.settings() == settings
     assert torch.equal(rng_state, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in tried.model.parameters())
     for trainer in (tried, plain):
@@ -461,7 +477,7 @@ def test_all_processes_compute_as_many_tokens_at_once_as_the_one_with_the_least_
 
     batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
     trainer = make_trainer(batching, parts={"world": Three()})
-    fit_memory(trainer)
+    fit_memory(trainer.updater, 0)
     assert trainer.updater.most_tokens == (32, 31)
 
 
@@ -469,7 +485,7 @@ def test_an_attempt_has_the_memory_that_the_failed_one_had(corpus: EncodedCorpus
     """Not only when Python happens to collect garbage."""
     batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
     trainer = make_trainer(batching)
-    losses, loss = [], trainer.forms.loss
+    losses, loss = [], trainer.updater.fast.loss
 
     def limited(batch: Batch, smoothing: float) -> Loss:
         assert all(taken() is None for taken in losses)
@@ -479,36 +495,49 @@ def test_an_attempt_has_the_memory_that_the_failed_one_had(corpus: EncodedCorpus
             raise RuntimeError(f"CUDA out of memory for {len(taken)} numbers")
         return loss(batch, smoothing)
 
-    trainer.forms.loss = limited
+    trainer.updater.fast.loss = limited
     gc.collect()
     gc.disable()
     try:
-        fit_memory(trainer)
+        fit_memory(trainer.updater, 0)
     finally:
         gc.enable()
     assert len(losses) == 4
 
 
-@pytest.mark.parametrize("forms", [Forms, FastForms])
-def test_batches_are_halved_until_the_largest_fits(
-    corpus: EncodedCorpus, forms: type[Forms]
+def test_a_micro_batch_that_does_not_fit_into_memory_is_refused_before_the_first_update(
+    corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
+    trainer = make_trainer(batching, form=Updater)
+    largest = max(batching.epoch(0), key=corpus.padded_tokens)
+
+    def collate(batching: Batching, pairs: Rows) -> Any:
+        assert np.array_equal(pairs, largest)
+        raise MemoryError
+
+    monkeypatch.setattr(Batching, "collate", collate)
+    with pytest.raises(OutOfMemoryError, match="out of memory"):
+        try_update(trainer.updater, 0)
+
+
+def test_batches_are_halved_until_the_largest_fits(corpus: EncodedCorpus) -> None:
     batching = Batching(corpus, source_tokens=100, target_tokens=100, seed=3)
     tried: list[int] = []
 
     def attempt(trainer: Trainer, most: int) -> None:
-        collate = trainer.forms.collate
+        pack = trainer.updater.pack
 
         def limited(pairs: Rows) -> Any:
             tried.append(sum(int(side.sum()) for side in corpus.lengths(pairs)))
             if tried[-1] > most:
                 raise MemoryError
-            return collate(pairs)
+            return pack(pairs)
 
-        trainer.forms.collate = limited
-        fit_memory(trainer)
+        trainer.updater.pack = limited
+        fit_memory(trainer.updater, 0)
 
-    whole, limited, hopeless = (make_trainer(batching, parts={"forms": forms()}) for _ in range(3))
+    whole, limited, hopeless = (make_trainer(batching) for _ in range(3))
     attempt(whole, 999)
     most = tried[0] // 3
     attempt(limited, most)
