@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from seq2seq.controls import target_languages
 from seq2seq.errors import UserError
 from seq2seq.files import (
     MANIFEST,
@@ -45,7 +46,6 @@ from seq2seq.tokenizer import (
     START_ID,
     TOKENIZER_FILE,
     Tokenizer,
-    target_languages,
     tokenizer_errors,
 )
 from seq2seq.transformer import Transformer

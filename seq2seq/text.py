@@ -195,7 +195,7 @@ def begins_as_code(content: str) -> bool:
 
 
 class _NamedReader(io.RawIOBase):
-    """What is read of a file; failures are user errors that name it."""
+    """The decompressed content of a file; failures are user errors that name it."""
 
     def __init__(self, read: Callable[[int], bytes], file: BinaryIO, path: str) -> None:
         self._read, self._file, self._path = read, file, path

@@ -6,190 +6,30 @@ model file. Of a text whose characters are in the vocabulary, nothing but runs o
 """
 
 import io
-import os
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import SentencePieceNormalizer, SentencePieceTrainer
 
 from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.pieces import (
+    MAX_PIECES,
+    PRIVATE,
+    Span,
+    encode_with,
+    move_spans,
+    read_processor,
+    readable,
+    spans_with,
+    without_lone_surrogates,
+)
 from seq2seq.settings import digested
-
-MAX_PIECES = 1_000_000
-"""The largest vocabulary that is read; parsing takes memory before anything can be checked."""
-
-MAX_PIECE = 1000
-"""Characters of a piece, and bytes that a normalization writes for one character; SentencePiece
-makes pieces of at most 16. Longer ones would make gigabytes of a short line."""
-
-threads = os.cpu_count() or 1
-"""Of SentencePiece; one in each of several processes that encode."""
-
-FEW_TEXTS = 64
-"""Handled one by one: for a list, SentencePiece starts threads, even for one text."""
-
-PRIVATE = str.maketrans({"▁": "\U0010fffd", "▅": "\U0010fffc"})
-"""What stands for characters that SentencePiece reserves, in a vocabulary whose text has them."""
-
-Span: TypeAlias = tuple[int, int]
-"""Where a piece stands in its text: its first character, and the one after its last."""
-
-_VARINT, _LENGTH_DELIMITED = 0, 2  # the wire types of numbers, and of texts and messages
-_NORMALIZERS = (3, 5)  # numbers in SentencePiece's ModelProto: normalizer_spec, denormalizer_spec
-_CHARACTER_TABLE = 2  # in NormalizerSpec: precompiled_charsmap
-
-
-@contextmanager
-def tokenizer_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of a tokenizer, from a file or folder of that path, into user errors."""
-    try:
-        yield
-    except (ValueError, RuntimeError, IndexError, UserError) as error:
-        is_explained = isinstance(error, ValueError | UserError)
-        reason = str(error) if is_explained else "a SentencePiece model can't be parsed"
-        raise UserError(
-            f"{path}: the tokenizer can't be read: {reason}; copy the folder again"
-        ) from None
-
-
-def read_processor(model_bytes: bytes) -> SentencePieceProcessor:
-    """Parse a model with pieces of bounded length; ValueError or RuntimeError if it can't be."""
-    if not model_bytes:
-        raise ValueError("it is empty")
-    _check_sizes(model_bytes)
-    processor = SentencePieceProcessor(model_proto=model_bytes)
-    # A piece that is not UTF-8 is an error here rather than in a translation.
-    written = processor.id_to_piece(list(range(processor.get_piece_size())))
-    if max(map(len, [*written, processor.decode([processor.unk_id()])])) > MAX_PIECE:
-        raise ValueError(f"it has a piece of more than {MAX_PIECE:,} characters")
-    return processor
-
-
-def encode_with(processor: SentencePieceProcessor, texts: list[str], out_type: type) -> Any:
-    """Encode texts to lists of ids (int) or pieces (str); a lone surrogate reads as U+FFFD."""
-    texts = readable(processor, texts)
-    if len(texts) <= FEW_TEXTS:
-        return [processor.encode(text, out_type=out_type) for text in texts]
-    return processor.encode(texts, out_type=out_type, num_threads=threads)
-
-
-def spans_with(processor: SentencePieceProcessor, text: str) -> list[Span]:
-    """Return the spans of the pieces of a text, with the spaces before them.
-
-    Of the pieces of one character, such as its bytes, the last has the character.
-    """
-    (text,) = readable(processor, [text])
-    spans: list[Span] = processor.encode(text, return_type="offset_mapping")["offsets"]
-    return spans
-
-
-def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Span]:
-    """Move spans from a normalized text to the text itself, as a whole in words that changed."""
-    if normalized == text:
-        return spans
-    words, originals = (re.findall(r"\w+|\W", either) for either in (normalized, text))
-    moved: list[Span] = []  # of each character, and of the end
-    end = 0
-    for tag, first, last, first_original, last_original in _opcodes(words, originals):
-        start, end = end, end + sum(map(len, originals[first_original:last_original]))
-        if tag == "equal":
-            moved += [(i, i + 1) for i in range(start, end)]
-        else:
-            moved += [(start, end)] * sum(map(len, words[first:last]))
-    moved.append((end, end))
-    return [(moved[i][0], moved[j - 1][1] if i < j else moved[i][0]) for i, j in spans]
-
-
-_MOST_COMPARED = 100  # words; the time to compare them grows with their cube
-
-
-def _opcodes(words: list[str], originals: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield the opcodes of `SequenceMatcher`, between words that each text has only once.
-
-    If there are many words between two of these, all of them are replaced as a whole.
-    """
-    counts, original_counts = Counter(words), Counter(originals)
-    places = {word: j for j, word in enumerate(originals) if original_counts[word] == 1}
-    anchors = [
-        (i, places[word]) for i, word in enumerate(words) if word in places and counts[word] == 1
-    ]
-    start = original_start = 0
-    for i, j in (*anchors, (len(words), len(originals))):
-        if j < original_start:  # the word has moved
-            continue
-        if max(i - start, j - original_start) > _MOST_COMPARED:
-            yield "replace", start, i, original_start, j
-        else:
-            between = words[start:i], originals[original_start:j]
-            for tag, a, b, c, d in SequenceMatcher(None, *between, autojunk=False).get_opcodes():
-                yield tag, start + a, start + b, original_start + c, original_start + d
-        if i < len(words):
-            yield "equal", i, i + 1, j, j + 1
-        start, original_start = i + 1, j + 1
-
-
-def readable(processor: SentencePieceProcessor, texts: list[str]) -> list[str]:
-    """Replace lone surrogates, and the characters of `PRIVATE` if the vocabulary has those."""
-    escapes = processor.piece_to_id(PRIVATE[ord("▁")]) != processor.unk_id()
-    whole = map(without_lone_surrogates, texts)
-    return [text.translate(PRIVATE) for text in whole] if escapes else list(whole)
-
-
-def _check_sizes(model_bytes: bytes) -> None:
-    """Refuse what takes memory beyond the size of the model, before SentencePiece parses it."""
-    for count, (number, content) in enumerate(_fields(model_bytes), start=1):
-        if count > MAX_PIECES:
-            raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
-        if number in _NORMALIZERS:
-            for inner, table in _fields(content):
-                # The length of an index, the index, what is written for each match.
-                written = table[4 + int.from_bytes(table[:4], "little") :]
-                if inner == _CHARACTER_TABLE and re.search(rb"[^\0]{%d}" % MAX_PIECE, written):
-                    raise ValueError(f"it writes more than {MAX_PIECE:,} bytes for a character")
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the texts and messages within a message of Protocol Buffers, by their numbers."""
-    position = 0
-    while position < len(message):
-        tag, position = _read_varint(message, position)
-        length = 0
-        if tag & 7 == _LENGTH_DELIMITED:
-            length, position = _read_varint(message, position)
-            yield tag >> 3, message[position : position + length]
-        elif tag & 7 == _VARINT:
-            _, position = _read_varint(message, position)
-        else:
-            raise ValueError("it can't be parsed")
-        position += length
-    if position > len(message):
-        raise ValueError("it is cut short")
-
-
-def _read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """Read a Protocol Buffers varint; return it and the position after it."""
-    value = 0
-    for i in range(10):
-        byte = content[position + i]
-        value |= (byte & 0x7F) << 7 * i
-        if byte < 0x80:
-            return value, position + i + 1
-    raise ValueError("it can't be parsed")
-
-
-def without_lone_surrogates(text: str) -> str:
-    """Replace each half of a surrogate pair that stands alone by U+FFFD."""
-    # UTF-16 joins the two halves of a pair, which UTF-8 can't encode either.
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
 
 PADDING_ID = 0
 UNKNOWN_ID = 1
@@ -207,14 +47,14 @@ CONTROL_PIECES = {PADDING_ID: "<pad>", UNKNOWN_ID: "<unk>", START_ID: "<s>", END
 _WRITTEN = str.maketrans({"\n": " "} | {private: chr(c) for c, private in PRIVATE.items()})
 _SAMPLE_SEED = 1
 _MIN_COVERAGE = 0.98  # SentencePiece's
-# Of sources with unknown characters.
+# The normal form of sources with unknown characters.
 _NFKC = SentencePieceNormalizer(
     rule_name="nmt_nfkc",
     escape_whitespaces=False,
     add_dummy_prefix=False,
     remove_extra_whitespaces=True,
 )
-# Which nobody sees: soft hyphens, joiners, marks of direction, variants of emoji
+# Characters that nobody sees: soft hyphens, joiners, marks of direction, variants of emoji
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0020-\U000e007f]"
 )
@@ -261,6 +101,19 @@ class TokenizerConfig:
         check_number(f"{key}.sampling", self.sampling, at_least=0, below=1)
 
 
+@contextmanager
+def tokenizer_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of a tokenizer, from a file or folder of that path, into user errors."""
+    try:
+        yield
+    except (ValueError, RuntimeError, IndexError, UserError) as error:
+        is_explained = isinstance(error, ValueError | UserError)
+        reason = str(error) if is_explained else "a SentencePiece model can't be parsed"
+        raise UserError(
+            f"{path}: the tokenizer can't be read: {reason}; copy the folder again"
+        ) from None
+
+
 class Tokenizer:
     """Converts text to token ids and back; source and target share one vocabulary.
 
@@ -271,7 +124,7 @@ class Tokenizer:
     """
 
     options: Mapping[str, Any] | None = None
-    """What is saved beside its files; None if nothing is."""
+    """Options that are saved beside its files; None if there are none."""
     max_source_tokens: int | None = None
     """The longest source that the model was made for, `</s>` counted; None for any length."""
 
@@ -456,57 +309,3 @@ def _explain(message: str, config: TokenizerConfig) -> str:
             " and Japanese)"
         )
     return f"{setting}: SentencePiece refused to train: {message.splitlines()[0]}"
-
-
-# What stands before a source: the target language, `>>de<<`, and a tag, `<bt>`.
-
-
-_CODE = re.compile(r"[A-Za-z0-9_-]+")
-LANGUAGE_PIECE = re.compile(">>([^<>]+)<<")
-UNNAMED = ("", "source", "target")
-"""What a model has for the code of a language that it doesn't name."""
-
-
-def language_piece(code: str) -> str:
-    """Return the piece that marks a source with its target language."""
-    if not _CODE.fullmatch(code):
-        raise UsageError(f"{code!r} is not a language code: use letters, digits, _ and -")
-    return f">>{code}<<"
-
-
-def target_languages(controls: Iterable[str]) -> list[str]:
-    """Return the codes of the target languages among control symbols."""
-    return [match[1] for piece in controls if (match := LANGUAGE_PIECE.fullmatch(piece))]
-
-
-def control_ids(
-    controls: Mapping[str, int], to: str | None, tag: str | None, only_language: str | None = None
-) -> list[int]:
-    """Return the ids before a source; a model that knows only one language needs no `to`.
-
-    A model without symbols of languages translates into its `only_language`, which `to` may name
-    where the model doesn't.
-    """
-    languages = target_languages(controls)
-    if not languages and only_language in (to, *UNNAMED):
-        to = None
-    tags = [piece for piece in controls if not LANGUAGE_PIECE.fullmatch(piece)]
-    if to is None and len(languages) == 1:
-        to = languages[0]  # which stands before each source that the model has seen
-    if to is None and languages:
-        raise UserError(
-            f"the model translates into several languages ({_list(languages)}): choose one with"
-            " --to or target_language"
-        )
-    if to is not None and to not in languages:
-        only = not languages and only_language
-        languages_text = f"translates into {only} only" if only else f"knows {_list(languages)}"
-        raise UserError(f"no target language {to!r}: the model {languages_text}")
-    if tag is not None and tag not in tags:
-        raise UserError(f"no tag {tag!r}: the model knows {_list(tags)}")
-    pieces = ([] if to is None else [f">>{to}<<"]) + ([] if tag is None else [tag])
-    return [controls[piece] for piece in pieces]
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none, so remove it"

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from seq2seq.controls import control_ids
 from seq2seq.decoder import incremental_decoder
 from seq2seq.device import Compute, copy_to_device
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import Hypothesis, Rules, SearchConfig, SearchState, beam_search, pad
-from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, control_ids
+from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 
 _BATCH_TOKENS = 2048
@@ -27,7 +28,7 @@ class SearchInput:
 
 
 class Decoder(Protocol):
-    """What a search needs of one model, or of several."""
+    """The decoder that a search steps through, of one model or of several."""
 
     def begin(self, source: Tensor, /) -> SearchState:
         """Encode padded sources (B, S), and start a search for their translations."""

@@ -444,4 +444,4 @@ COMMANDS = {
     ),
     "average": ("average the weights of several checkpoints", _average),
 }
-"""What each command does, and what adds its arguments; `train` takes Hydra's."""
+"""A summary of each command, and the function that adds its arguments; `train` takes Hydra's."""

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from seq2seq.cli.messages import file_name, report
 from seq2seq.cli.progress import progress_bar
 from seq2seq.cli.text import open_input, open_output
+from seq2seq.controls import UNNAMED
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.resume import made_by
 from seq2seq.decoding.translation import OutputWarnings
@@ -23,7 +24,6 @@ from seq2seq.documents.formats import read_file
 from seq2seq.documents.translate import translate_file
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
-from seq2seq.tokenizer import UNNAMED
 
 INCOMPLETE = 3
 """The exit code if a folder has documents that can't be translated, or that a user has edited."""

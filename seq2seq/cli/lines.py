@@ -24,7 +24,7 @@ from seq2seq.text import iterate_lines
 
 @dataclass(frozen=True, kw_only=True)
 class LineFormat:
-    """What is written for each line: its translation, or its candidates or samples."""
+    """The form of the output: for each line its translation, or its candidates or samples."""
 
     scores: bool = False
     candidates: bool = False

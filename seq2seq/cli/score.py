@@ -80,7 +80,7 @@ def _scoring(arguments: argparse.Namespace) -> score.ScoreConfig:
 
         tokenizer = trained_bleu_tokenizer(arguments.model)
     config = score.ScoreConfig(tokenize=tokenizer, lowercase=arguments.lowercase)
-    # What these refuse is refused now, before a model translates.
+    # Their refusals come now, before a model translates.
     score.bleu_metric(config)
     if arguments.language:
         from seq2seq.paper.table2 import tokenize

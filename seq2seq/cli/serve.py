@@ -12,12 +12,12 @@ from msgspec import ValidationError, convert
 
 from seq2seq.cli.messages import report
 from seq2seq.cli.translation_options import translation_options
+from seq2seq.controls import UNNAMED
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.text import read_text_lines
-from seq2seq.tokenizer import UNNAMED
 
 try:
     from seq2seq.server import guard
@@ -25,7 +25,7 @@ try:
     from seq2seq.server.requests import Limits, describe
     from seq2seq.server.service import Pair, Service, list_pairs
 except ModuleNotFoundError as missing:
-    # Those of the extra `serve`.
+    # The packages of the extra `serve`.
     packages = "prometheus-client py3langid python-multipart starlette uvicorn"
     package = (missing.name or "").partition(".")[0]
     raise UserError(f"the server needs {package}: pip install {packages}") from None

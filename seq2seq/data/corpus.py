@@ -16,12 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from seq2seq.controls import UNNAMED, control_ids, language_piece
 from seq2seq.data.noise import NoiseConfig
 from seq2seq.data.pairs import HeldOut, PairsFile, check_csv, hold_out, pair_of, source_digest
 from seq2seq.errors import UsageError, UserError, check_number, reason_of
 from seq2seq.settings import digested
 from seq2seq.text import SentencePair, is_url, open_raw, read_two_files
-from seq2seq.tokenizer import CONTROL_PIECES, UNNAMED, TokenizerConfig, control_ids, language_piece
+from seq2seq.tokenizer import CONTROL_PIECES, TokenizerConfig
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_NAMES = ("train", "valid", "mean")  # the first two are splits, the last two selections

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 
-from seq2seq import tokenizer
+from seq2seq import pieces
 from seq2seq.batches import (
     EncodedCorpus,
     EncodedPairs,
@@ -31,13 +31,14 @@ from seq2seq.batches import (
     encode_ids,
     new_corpus,
 )
+from seq2seq.controls import target_languages
 from seq2seq.data.checks import Findings
 from seq2seq.data.corpus import FilterConfig
 from seq2seq.data.noise import NoiseConfig, add_noise
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
 from seq2seq.text import SentencePair
-from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer, target_languages
+from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
 
 Log: TypeAlias = Callable[[str], None]
 """Called with a line of progress."""
@@ -152,7 +153,7 @@ def _start(function: Callable[[Any], Any]) -> None:
     """Begin a process, which has one thread and ends with its parent."""
     global _function
     _function = function
-    tokenizer.threads = 1
+    pieces.threads = 1
     # A terminal sends some of them to all its processes, and Slurm others: the parent answers.
     for number in (SIGINT, SIGHUP, SIGUSR1, SIGUSR2):
         signal(number, SIG_IGN)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from seq2seq.batches import EncodedCorpus, Mixture, new_corpus
+from seq2seq.controls import language_piece
 from seq2seq.data.checks import (
     FilterCounts,
     Findings,
@@ -39,7 +40,7 @@ from seq2seq.data.noise import add_noise
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, remove_folder, temporary_folder
 from seq2seq.text import SentencePair, has_text
-from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer, language_piece
+from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer
 
 FORMAT_VERSION = 4
 TRAIN_FILE, TRAIN_TEXT_FILE = "train.ids", "train.jsonl"

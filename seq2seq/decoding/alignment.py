@@ -22,12 +22,14 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from seq2seq.controls import control_ids
 from seq2seq.decoding.translation import Translation
 from seq2seq.device import copy_to_device
 from seq2seq.model_folder import AlignmentStep, TrainedModel
+from seq2seq.pieces import Span
 from seq2seq.search import SearchConfig, nan_error, pad
 from seq2seq.sizes import Positions, TransformerConfig
-from seq2seq.tokenizer import END_ID, START_ID, UNKNOWN_ID, Span, Tokenizer, control_ids
+from seq2seq.tokenizer import END_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer, causal_mask
 from seq2seq.translate import Engine, SearchInput
 
@@ -49,7 +51,7 @@ class Alignment:
     pieces: list[Link] = field(default_factory=list)
     """The links from a piece of the source to one of the translation, one for each of these."""
     mutual: list[Link] = field(default_factory=list)
-    """Those of `pieces` that are the best for the piece of the source, too."""
+    """The links in `pieces` that are the best for the piece of the source, too."""
 
     @property
     def words(self) -> list[Link]:

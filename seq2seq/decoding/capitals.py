@@ -13,7 +13,8 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from seq2seq.case import KEPT, lower_letters
-from seq2seq.tokenizer import UNKNOWN_ID, Span
+from seq2seq.pieces import Span
+from seq2seq.tokenizer import UNKNOWN_ID
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _STOP = re.compile(r"[.!?…][^\w\s]*\s")  # between two sentences

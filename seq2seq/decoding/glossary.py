@@ -29,8 +29,9 @@ from seq2seq import search
 from seq2seq.case import upper_case
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
+from seq2seq.pieces import Span
 from seq2seq.text import is_header, read_text_lines
-from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Span, Tokenizer
+from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Tokenizer
 
 logger = logging.getLogger("seq2seq")
 
@@ -314,7 +315,7 @@ class _Banks(search.SearchBatch):
             counts = Counter(term.sequences for term in of_sentence)
             first = _Live(0.0, (rules["start_id"],), tuple(starmap(_Need, counts.items())))
             self.live.append([first, *self.nothing[1:]])
-        # Of each sentence by its id, the best first, with the number of missing terms.
+        # The outputs of each sentence by its id, the best first, with the numbers of missing terms.
         self.finished: list[list[tuple[int, search.Hypothesis]]] = [[] for _ in self.live]
         within_words = torch.tensor([*continuing, self.end_id])
         self.within_words = [copy_to_device(within_words, max_lengths.device)]  # in a list, to stay
@@ -383,7 +384,7 @@ class _Banks(search.SearchBatch):
                 finished.append((sum(need.left for need in needs), output))
         finished.sort(key=lambda output: (output[0], -output[1].score, output[1].token_ids))
         del finished[self.config.nbest :]
-        # As many of each bank, and then the best of the others, those with more terms first.
+        # An equal share of each bank, those with more terms first, and then the best of the others.
         share = max(1, beam // max(1, len(banks)))
         rest = list(chain.from_iterable(bank[share:] for bank in banks.values()))
         rest.sort(key=lambda hypothesis: -hypothesis.score)
@@ -397,7 +398,7 @@ class _Banks(search.SearchBatch):
             return True
         if len(finished) < self.config.nbest:
             return False
-        # As in `Beams.cannot_improve`.
+        # The bound is that of `Beams.cannot_improve`.
         best = max(hypothesis.score for hypothesis in self.live[i])
         penalty = search.length_penalty(self.limits[i] + 1, self.config.alpha)
         return finished[-1][1].score >= best / penalty

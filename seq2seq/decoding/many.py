@@ -39,7 +39,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkOutput:
-    """What is written of a chunk: its translations and their alignments, and what to report."""
+    """The output of a chunk: its translations, their alignments, and counts to report."""
 
     text: bytes
     links: bytes

@@ -34,15 +34,15 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass
 class Progress:
-    """What is in a part, and what made it."""
+    """The state of a part: what it holds, and what made it."""
 
     made_by: dict[str, Any]
     lines: int = 0
     bytes: int = 0
     source_sha256: str = ""
-    """Of the lines that were translated."""
+    """The SHA-256 of the lines that were translated."""
     part_sha256: str = ""
-    """Of the bytes that were written."""
+    """The SHA-256 of the bytes that were written."""
     warnings: OutputWarnings = field(default_factory=OutputWarnings)
 
 

@@ -36,7 +36,7 @@ _MEASURES = re.compile(rf"\s*(?=.*\d){_MEASURE}(?:\s?[x×/–-]\s?{_MEASURE})*\s
 _NUMBER = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
 _TIME = r"\d{1,2}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
 _ROMAN = r"(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})"
-# What may stand before a text: marks of a list, numbers of headings, letters of speakers, times.
+# Labels before a text: marks of a list, numbers of headings, letters of speakers, times.
 _LABEL = re.compile(
     rf"""
     (?: [-+*•‣◦▪●○■□–—·>\#]+ | [\u2460-\u24ff\u2776-\u2793]

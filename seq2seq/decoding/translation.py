@@ -64,8 +64,8 @@ class Translation:
     added_terms: tuple[str, ...] = ()
     """Terms whose translations `text` has beside the model's own words, it seems."""
     parts: tuple[tuple[str, str, "Translation"], ...] = ()
-    """Of each segment (a column, a sentence, a part of a long line), what stands unchanged before
-    it, its source and its translation; none of a whole line."""
+    """For each segment (a column, a sentence, a part of a long line), the unchanged text before it,
+    its source and its translation; empty for a line that is one segment."""
 
     @property
     def text(self) -> str:
@@ -212,7 +212,7 @@ class OutputWarnings:
         return f"lines: {self.lines:,}; {'; '.join(counts) or 'nothing suspicious'}"
 
 
-# Of lines of text; documents have the grammar of their format.
+# Placeholders in lines of text; documents have the grammar of their format.
 _PLACEHOLDER = re.compile(r"\{\w*\}|%(?:\d+\$|\(\w+\))?[sd@]|https?://[\w./-]*\w")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from seq2seq.controls import control_ids
 from seq2seq.decoding.capitals import Cased, known_case
 from seq2seq.decoding.engines import NativeEngine
 from seq2seq.decoding.ensemble import TargetScore, check_ensemble, score_targets
@@ -32,7 +33,7 @@ from seq2seq.machine.resources import (
 )
 from seq2seq.model_folder import AlignmentStep, TrainedModel, find_model, load_model
 from seq2seq.search import SearchConfig, nan_error
-from seq2seq.tokenizer import END_ID, control_ids
+from seq2seq.tokenizer import END_ID
 from seq2seq.translate import Engine
 
 if TYPE_CHECKING:  # imported when they are asked for
@@ -448,7 +449,7 @@ def make_batches(
             batches.append([])
         batches[-1].append(i)
         room -= 1
-    # Of a few items, divide the batch with the most tokens until every worker has one.
+    # If there are few items, divide the batch with the most tokens until every worker has one.
     divisions = [1] * len(batches)
 
     def tokens(b: int) -> float:

@@ -5,6 +5,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from seq2seq.controls import UNNAMED
 from seq2seq.documents import encodings
 from seq2seq.documents.document import Document, File, FindSlots, Languages, Slot
 from seq2seq.documents.html import read_html
@@ -27,7 +28,6 @@ from seq2seq.documents.tmx import read_tmx
 from seq2seq.documents.xliff import read_xliff
 from seq2seq.documents.xml import Element, parse
 from seq2seq.errors import UserError
-from seq2seq.tokenizer import UNNAMED
 
 Reader: TypeAlias = Callable[[bytes, Languages], File]
 

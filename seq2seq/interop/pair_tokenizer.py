@@ -10,10 +10,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from seq2seq import tokenizer
+from seq2seq.controls import LANGUAGE_PIECE
 from seq2seq.errors import UserError
 from seq2seq.files import parse_json
-from seq2seq.tokenizer import CONTROL_PIECES, PAIR_FILES, UNKNOWN_ID, Span, Tokenizer
+from seq2seq.pieces import (
+    MAX_PIECE,
+    MAX_PIECES,
+    Span,
+    encode_with,
+    move_spans,
+    read_processor,
+    spans_with,
+)
+from seq2seq.tokenizer import CONTROL_PIECES, PAIR_FILES, UNKNOWN_ID, Tokenizer
 
 SOURCE_MODEL, TARGET_MODEL, *_TABLES = PAIR_FILES
 
@@ -74,7 +83,7 @@ class PairTokenizer(Tokenizer):
     def source_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.source_spans`."""
         read = self._without_unseen(text)
-        return tokenizer.move_spans(self._source.spans(read), read, text)
+        return move_spans(self._source.spans(read), read, text)
 
     def target_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.target_spans`."""
@@ -104,7 +113,7 @@ class _Side:
     """The pieces of one side: its SentencePiece model and its table."""
 
     def __init__(self, model: bytes, pieces: Sequence[str], language: str, *, moses: bool) -> None:
-        self.processor = tokenizer.read_processor(model)
+        self.processor = read_processor(model)
         self.pieces = pieces
         self.normalize: Callable[[str], str] = str
         if moses:
@@ -114,7 +123,7 @@ class _Side:
         self.controls: dict[str, int] = {}
         self.ids: dict[str, int] = {}
         for token_id, piece in enumerate(pieces):
-            if tokenizer.LANGUAGE_PIECE.fullmatch(piece):
+            if LANGUAGE_PIECE.fullmatch(piece):
                 self.controls[piece] = token_id
             elif token_id not in CONTROL_PIECES:
                 self.ids[piece] = token_id
@@ -122,14 +131,14 @@ class _Side:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Normalize and divide into pieces; those that the table lacks are unknown."""
-        pieces = tokenizer.encode_with(self.processor, list(map(self.normalize, texts)), str)
+        pieces = encode_with(self.processor, list(map(self.normalize, texts)), str)
         return [[self.ids.get(piece, UNKNOWN_ID) for piece in line] for line in pieces]
 
     def spans(self, text: str) -> Sequence[Span]:
         """Return where each piece stands in a text."""
         normalized = self.normalize(text)
-        spans = tokenizer.spans_with(self.processor, normalized)
-        return tokenizer.move_spans(spans, normalized, text)
+        spans = spans_with(self.processor, normalized)
+        return move_spans(spans, normalized, text)
 
     def decode(self, token_ids: list[int]) -> str:
         """Join the pieces of a text, without those that stand for no text."""
@@ -149,12 +158,12 @@ def check_pieces(name: str, pieces: Sequence[str]) -> None:
     """Check a table of pieces in the order of their ids."""
     if pieces[: len(CONTROL_PIECES)] != list(CONTROL_PIECES.values()):
         raise UserError(f"{name} does not begin with {', '.join(CONTROL_PIECES.values())}")
-    if len(pieces) > tokenizer.MAX_PIECES:
-        raise UserError(f"{name} has more than {tokenizer.MAX_PIECES:,} pieces")
+    if len(pieces) > MAX_PIECES:
+        raise UserError(f"{name} has more than {MAX_PIECES:,} pieces")
     if len(set(pieces)) < len(pieces):
         raise UserError(f"{name} has a piece twice")
-    if max(map(len, pieces)) > tokenizer.MAX_PIECE:
-        raise UserError(f"{name} has a piece of more than {tokenizer.MAX_PIECE:,} characters")
+    if max(map(len, pieces)) > MAX_PIECE:
+        raise UserError(f"{name} has a piece of more than {MAX_PIECE:,} characters")
 
 
 def dump_pieces(pieces: Iterable[str]) -> bytes:

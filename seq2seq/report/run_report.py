@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from seq2seq.controls import control_ids
 from seq2seq.data.corpus import Split
 from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.decoding.options import TranslationOptions
@@ -30,7 +31,6 @@ from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import Session, read_sessions
 from seq2seq.text import has_text
-from seq2seq.tokenizer import control_ids
 from seq2seq.trainer import Metrics
 
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite

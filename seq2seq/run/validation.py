@@ -107,12 +107,12 @@ class Failure:
 
 
 class SetShare(NamedTuple):
-    """What one of n processes finds on a validation set."""
+    """The findings of one of n processes on a validation set."""
 
     outputs: list[str] | None
-    """Of every n-th line; None if time was over."""
+    """The translations of every n-th line; None if time was over."""
     loss: float
-    """Of all pairs, which takes little time; NaN but in the main process."""
+    """The loss over all pairs; NaN except in the main process."""
 
 
 def translation_options(config: Config, compute: Compute, to: str | None) -> TranslationOptions:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.errors import UserError
+from seq2seq.pieces import move_spans
 from seq2seq.tokenizer import (
     END_ID,
     LONGEST_TRAINING_LINE,
@@ -18,7 +19,6 @@ from seq2seq.tokenizer import (
     UNKNOWN_ID,
     Tokenizer,
     TokenizerConfig,
-    move_spans,
     tokenizer_errors,
 )
 
