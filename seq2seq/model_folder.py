@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from seq2seq.config import TransformerConfig
 from seq2seq.controls import target_languages
 from seq2seq.errors import UserError
 from seq2seq.files import (
@@ -39,7 +40,6 @@ from seq2seq.files import (
     write_folder,
 )
 from seq2seq.settings import Kind, settings_of
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import (
     PADDING_ID,
     PAIR_FILES,

@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from seq2seq.batches import EncodedCorpus, Rows
 from seq2seq.device import Signals, oom_as_user_error
+from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.update import DivergenceError, StepBatches, StepMetrics, Updater
 
 NonNegativeInt = Annotated[int, Meta(ge=0)]
@@ -215,14 +215,14 @@ class Trainer:
                 requested = self.clock()
                 yield next(ready)._replace(waited=self.clock() - requested)
 
-    def _make_step(self, stream: Iterator[tuple[Rows, int, int]]) -> "ReadyStep":
+    def _make_step(self, stream: Iterator[tuple[PairIndices, int, int]]) -> "ReadyStep":
         count = self.updater.micro_batches
         micro_batches, epochs, positions = zip(*islice(stream, count), strict=True)
         batches = self.updater.collate(micro_batches)
         self.batching.corpus.release(before=epochs[-1])
         return ReadyStep(batches, epochs[-1], positions[-1])
 
-    def _stream(self, epoch: int, position: int) -> Generator[tuple[Rows, int, int]]:
+    def _stream(self, epoch: int, position: int) -> Generator[tuple[PairIndices, int, int]]:
         """Yield all micro-batches from a position on, each with its epoch and the next position."""
         # The order of millions of pairs takes seconds: a thread makes it during the epoch before.
         orders, corpus = map(self.batching.epoch, count(epoch)), self.batching.corpus

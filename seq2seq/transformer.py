@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.sizes import TransformerConfig
+from seq2seq.config import TransformerConfig
 
 
 class Transformer(nn.Module):

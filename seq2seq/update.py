@@ -8,8 +8,8 @@ target tokens of the whole step, so that their gradients add up to the gradient 
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,132 +18,14 @@ from torch import nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam
 
-from seq2seq.batches import Batching, EncodedCorpus, Mixture, Rows
+from seq2seq.batches import Batching
+from seq2seq.config import TrainingConfig
 from seq2seq.device import Compute, World
-from seq2seq.errors import UsageError, UserError, check_number
+from seq2seq.encoded_corpus import PairIndices
+from seq2seq.errors import UserError
 from seq2seq.loss import label_smoothed_loss
-from seq2seq.settings import Setting, changeable, fixed, free
+from seq2seq.settings import Setting
 from seq2seq.transformer import Transformer
-
-# A lower BLEU is chance: n-grams that a model that has learned nothing happens to write.
-_MIN_SCORE = 1.0
-
-
-@dataclass(kw_only=True)
-class TrainingConfig:
-    """Options of steps, learning rate, limits and checkpoints; the defaults are the paper's."""
-
-    source_tokens: int = fixed(25_000)
-    """Source tokens of a step, padding not counted, on all devices together."""
-    target_tokens: int = fixed(25_000)
-    """Target tokens of a step, padding not counted, on all devices together."""
-    micro_batch_tokens: int = free(4096)
-    """Most source tokens, and most target tokens, of a micro-batch; a step consists of as many of
-    these as its tokens need. On a GPU, a process computes all of its own at once, if they fit
-    into memory."""
-    count_longer_side: bool = fixed(False)
-    """Fill a micro-batch until its longer side, padding counted, is full, as tensor2tensor did;
-    otherwise until both sides together are."""
-    max_steps: int | None = free(100_000)
-    """Updates after which training ends; no rate depends on it."""
-    max_minutes: float | None = free(None)
-    """Minutes, validation included, after which training ends."""
-    patience: int | None = free(None)
-    """Validations without a better one after which training ends."""
-    select: str = fixed("valid")
-    """The validation set that selects the best model: `valid`, a name in data.valid_sets, or
-    `mean`, the mean over all sets."""
-    select_by: str = fixed("bleu")
-    """The measure by which it selects: bleu, chrf (chrF2, for pairs with little text) or loss."""
-    init_std: float | None = free(None)
-    """Standard deviation of the initial matrices and embeddings; None means tensor2tensor's, since
-    the paper gives none."""
-    warmup_steps: int = changeable(4000)
-    """Updates over which the learning rate rises."""
-    learning_rate_scale: float = changeable(1.0)
-    """Factor on the paper's learning rate."""
-    dropout_warmup_steps: int | None = changeable(None)
-    """Updates over which dropout rises from 0 to the model's rates; None means constant rates. At
-    first, dropout slows learning; later, it prevents overfitting."""
-    label_smoothing: float = changeable(0.1)
-    """Probability of all tokens but the reference together, in the target distribution."""
-    checkpoint_steps: int | None = free(1500)
-    """Most updates between two checkpoints, each validated: the paper's ten minutes."""
-    checkpoint_minutes: float | None = free(10.0)
-    """Most minutes between two checkpoints."""
-    keep_checkpoints: int = free(5)
-    """Number of newest checkpoints to keep, besides the best model."""
-    average_checkpoints: int = free(5)
-    """Number of newest checkpoints whose mean is the final model, unless the best checkpoint
-    validates better; 1 means no mean."""
-    validate_mean: bool = changeable(False)
-    """Validate, and keep as the best model, a running mean of the weights: see `RunningMean`."""
-    log_steps: int = free(50)
-    """Updates between two records of the training loss."""
-
-    def micro_batches(self, devices: int = 1) -> int:
-        """Return the number of micro-batches of a step, a multiple of the number of devices."""
-        count = math.ceil(max(self.source_tokens, self.target_tokens) / self.micro_batch_tokens)
-        return math.ceil(count / devices) * devices
-
-    @property
-    def selecting_set(self) -> str:
-        """The beginning of the names of the selecting set's metrics."""
-        return "valid" if self.select == "valid" else f"valid/{self.select}"
-
-    def rank(self, metrics: Mapping[str, float]) -> tuple[float, float]:
-        """Rank a validation: the selecting score, rounded to 0.01, then the loss, negated.
-
-        A score below 1 counts as 0, so that the loss decides.
-        """
-        name = self.selecting_set
-        loss = metrics.get(f"{name}/loss", 0.0)  # means had none in earlier versions
-        score = 0.0 if self.select_by == "loss" else metrics[f"{name}/{self.select_by}"]
-        return round(score, 2) if score >= _MIN_SCORE else 0.0, -loss
-
-    def batching(
-        self,
-        corpus: EncodedCorpus,
-        *,
-        seed: int,
-        micro_batches: int | None = None,
-        mixture: Mixture | None = None,
-    ) -> Batching:
-        """Divide a corpus into micro-batches, by default as many a step as one device needs."""
-        micro_batches = micro_batches or self.micro_batches()
-        return Batching(
-            corpus,
-            source_tokens=math.ceil(self.source_tokens / micro_batches),
-            target_tokens=math.ceil(self.target_tokens / micro_batches),
-            seed=seed,
-            count_longer_side=self.count_longer_side,
-            mixture=mixture,
-        )
-
-    def __post_init__(self) -> None:
-        """Check the ranges, that something ends the training, and that what is averaged is kept."""
-        check_number("training.label_smoothing", self.label_smoothing, at_least=0, below=1)
-        for name, value in asdict(self).items():
-            if type(value) in (int, float) and name != "label_smoothing":
-                check_number(f"training.{name}", value, above=0, below=math.inf)
-        if self.max_steps is None and self.max_minutes is None and self.patience is None:
-            raise UsageError(
-                "nothing ends the training: give training.max_steps, training.max_minutes or"
-                " training.patience"
-            )
-        if self.patience and self.checkpoint_steps is self.checkpoint_minutes is None:
-            raise UsageError(
-                f"training.patience={self.patience} counts validations, and there are none: give"
-                " training.checkpoint_steps or training.checkpoint_minutes"
-            )
-        if self.select_by not in ("bleu", "chrf", "loss"):
-            raise UsageError(f"training.select_by={self.select_by}: must be bleu, chrf or loss")
-        if self.average_checkpoints > self.keep_checkpoints:
-            raise UsageError(
-                f"training.average_checkpoints={self.average_checkpoints}: must be at most"
-                f" training.keep_checkpoints={self.keep_checkpoints}"
-            )
-
 
 # The learning rate and Adam (5.3).
 
@@ -215,7 +97,7 @@ class Updater:
         scale = config.learning_rate_scale
         return learning_rate(step, d_model=d_model, warmup_steps=config.warmup_steps, scale=scale)
 
-    def collate(self, micro_batches: Sequence[Rows]) -> "StepBatches":
+    def collate(self, micro_batches: Sequence[PairIndices]) -> "StepBatches":
         """Read this process's share of the micro-batches of a step; count the tokens of all."""
         source, target = self.batching.corpus.lengths(np.concatenate(micro_batches))
         own = self.world.own_part(micro_batches)

@@ -16,8 +16,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from seq2seq.cli.main import main
+from seq2seq.config import TransformerConfig
 from seq2seq.model_folder import TrainedModel, new_transformer
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from tests.models import perturb

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from seq2seq.config import Activation, Norm, NormPosition, Positions, TransformerConfig
 from seq2seq.model_folder import TrainedModel, new_transformer, save_model
-from seq2seq.sizes import Activation, Norm, NormPosition, Positions, TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 
 SIZES = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import CorpusConfig
 from seq2seq.errors import UserError
 from seq2seq.run.config import Config, read_config
 from seq2seq.settings import Kind, flat, settings_of
-from seq2seq.update import TrainingConfig
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -10,19 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from seq2seq.batches import EncodedCorpus
+from seq2seq.batches import make_batching
+from seq2seq.config import Positions, Start, TrainingConfig, TransformerConfig
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.fast import training
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.search import StaticSearch
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.search import SearchConfig
-from seq2seq.sizes import Positions, Start, TransformerConfig
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import TrainingConfig, Updater
+from seq2seq.update import Updater
 from tests.conftest import MakeModel, MakeTrained
 from tests.toy import encoded_corpus, update
 
@@ -137,7 +138,7 @@ def make_trainer(
     sizes = TransformerConfig(**({"d_model": 64, "d_ff": 128, "num_heads": 4} | choices))
     model = Transformer(sizes, vocab_size=20, padding_id=0, start_id=2).cuda()
     compute = Compute(torch.device("cuda"), torch.bfloat16)
-    batching = config.batching(corpus, seed=1)
+    batching = make_batching(config, corpus, seed=1)
     return Trainer(form(model, batching, config, compute=compute, seed=1))
 
 

@@ -12,11 +12,10 @@ from omegaconf import OmegaConf
 
 from scripts.table3 import ROWS, PaperRow, Setting
 from seq2seq.cli.hydra import GROUPS, choices, register, resource_folder
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.model_folder import new_transformer
 from seq2seq.run.config import Config
 from seq2seq.search import SearchConfig
-from seq2seq.sizes import TransformerConfig
-from seq2seq.update import TrainingConfig
 from seq2seq.zoo.modern import modern_choices
 from tests.models import ALL_MODERN
 

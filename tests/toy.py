@@ -13,18 +13,18 @@ import pytest
 import safetensors.torch
 from torch import Tensor
 
-from seq2seq.batches import EncodedCorpus, Lengths, Rows, encode_ids, new_corpus
 from seq2seq.cli.guests import start_training
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.data.corpus import DataConfig, SplitConfig
+from seq2seq.encoded_corpus import EncodedCorpus, Lengths, PairIndices, encode_ids, new_corpus
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import TokenizerConfig
 from seq2seq.trainer import ReadyStep, Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import StepMetrics, TrainingConfig
+from seq2seq.update import StepMetrics
 
 TINY_MODEL = ["model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"]
 
@@ -116,7 +116,7 @@ def encoded_corpus(path: Path, vocab_size: int, pairs: int, longest: int = 9) ->
     return EncodedCorpus(path)
 
 
-def update(trainer: Trainer, micro_batches: Sequence[Rows]) -> StepMetrics:
+def update(trainer: Trainer, micro_batches: Sequence[PairIndices]) -> StepMetrics:
     """Do one update with the micro-batches of a step, and wait for its metrics."""
     progress, batches = trainer.progress, trainer.updater.collate(micro_batches)
     metrics = trainer.update(ReadyStep(batches, progress.epoch, progress.batch))
@@ -138,7 +138,7 @@ class PairLengths(EncodedCorpus):
     def __len__(self) -> int:
         return self.sides.shape[1]
 
-    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
+    def lengths(self, rows: PairIndices | None = None) -> tuple[Lengths, Lengths]:
         """See `EncodedCorpus.lengths`."""
         source, target = self.sides if rows is None else self.sides[:, rows]
         return source, target

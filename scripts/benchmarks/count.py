@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2seq.config import TransformerConfig
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import StaticSearch
 from seq2seq.model_folder import new_transformer
 from seq2seq.search import SearchConfig, beam_search
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))

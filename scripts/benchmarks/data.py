@@ -17,9 +17,10 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from seq2seq.batches import Batching, EncodedCorpus
+from seq2seq.batches import Batching
 from seq2seq.data.corpus import DataConfig, Split, SplitConfig
 from seq2seq.data.preparation import prepare
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.machine.processes import Processes
 from seq2seq.tokenizer import TokenizerConfig
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from training_systems import Marian, peer_loss
 
+from seq2seq.batches import make_batching
 from seq2seq.data.preparation import PreparedData
 from seq2seq.device import Compute
 from seq2seq.machine.processes import Processes
@@ -61,7 +62,8 @@ def main() -> None:
     torch.manual_seed(config.seed)
     marian = Marian(config.model, data.tokenizer.vocab_size).to(device).train()
     adam = torch.optim.Adam(marian.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    batching, training = config.training.batching(data.train, seed=config.seed), config.training
+    training = config.training
+    batching = make_batching(training, data.train, seed=config.seed)
     minutes, due, tokens = 0.0, words.every, 0
     for step, indices in enumerate(chain.from_iterable(map(batching.epoch, count())), start=1):
         batch = batching.collate(indices)

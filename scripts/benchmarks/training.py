@@ -28,9 +28,9 @@ import turns
 from torch.profiler import ProfilerActivity, profile
 from training_systems import SIZES, Measured, Work, matmuls, ours, peer
 
-from seq2seq.batches import encode_ids, new_corpus
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.data.preparation import TRAIN_FILE, prepare
+from seq2seq.encoded_corpus import encode_ids, new_corpus
 from seq2seq.fast.updates import FastUpdater
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.tokenizer import TokenizerConfig

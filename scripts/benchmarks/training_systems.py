@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seq2seq.batches import Batch, Batching, EncodedCorpus
+from seq2seq.batches import Batch, Batching, make_batching
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.device import Compute
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import new_transformer
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import sinusoids
-from seq2seq.update import TrainingConfig, Updater
+from seq2seq.update import Updater
 
 SMOOTHING = 0.1
 SIZES = {
@@ -72,7 +73,7 @@ class Work:
 
     def batching(self) -> Batching:
         """Divide the corpus into micro-batches."""
-        return self.training().batching(EncodedCorpus(self.corpus), seed=1)
+        return make_batching(self.training(), EncodedCorpus(self.corpus), seed=1)
 
     def batches(self) -> Iterator[list[Any]]:
         """Yield the micro-batches of one step after the other."""

@@ -31,6 +31,7 @@ from seq2seq.cli.hydra import (
     to_config,
 )
 from seq2seq.cli.messages import log_to_stderr
+from seq2seq.config import TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes, call_handler
@@ -38,7 +39,6 @@ from seq2seq.model_folder import TrainedModel, checkpoints
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
 from seq2seq.run.training import describe_initial_model
-from seq2seq.sizes import TransformerConfig
 
 logger = logging.getLogger("seq2seq")
 

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.batches import EncodedCorpus
 from seq2seq.data.corpus import FilterConfig, Split
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.errors import UserError
 from seq2seq.text import SentencePair, has_text
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer

@@ -21,20 +21,20 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 
 from seq2seq import pieces
-from seq2seq.batches import (
+from seq2seq.controls import target_languages
+from seq2seq.data.checks import Findings
+from seq2seq.data.corpus import FilterConfig
+from seq2seq.data.noise import NoiseConfig, add_noise
+from seq2seq.encoded_corpus import (
     EncodedCorpus,
     EncodedPairs,
     Lengths,
-    Rows,
+    PairIndices,
     TokenIds,
     Tokens,
     encode_ids,
     new_corpus,
 )
-from seq2seq.controls import target_languages
-from seq2seq.data.checks import Findings
-from seq2seq.data.corpus import FilterConfig
-from seq2seq.data.noise import NoiseConfig, add_noise
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
 from seq2seq.text import SentencePair
@@ -238,21 +238,21 @@ class SampledCorpus(EncodedCorpus):
         """See `EncodedCorpus.close`."""
         self.closed = True
 
-    def lengths(self, rows: Rows | None = None) -> tuple[Lengths, Lengths]:
+    def lengths(self, rows: PairIndices | None = None) -> tuple[Lengths, Lengths]:
         """See `EncodedCorpus.lengths`."""
         return self.corpus.lengths() if rows is None else super().lengths(rows)
 
-    def lengths_of(self, sequences: Rows) -> Lengths:
+    def lengths_of(self, sequences: PairIndices) -> Lengths:
         """See `EncodedCorpus.lengths_of`."""
         return np.concatenate([corpus.lengths_of(own) for corpus, own in self._by_epoch(sequences)])
 
-    def tokens_of(self, sequences: Rows) -> Tokens:
+    def tokens_of(self, sequences: PairIndices) -> Tokens:
         """See `EncodedCorpus.tokens_of`."""
         tokens = [corpus.tokens_of(own) for corpus, own in self._by_epoch(sequences)]
         ids, lengths = map(np.concatenate, zip(*tokens, strict=True))
         return ids, lengths
 
-    def _by_epoch(self, sequences: Rows) -> Iterator[tuple[EncodedCorpus, Rows]]:
+    def _by_epoch(self, sequences: PairIndices) -> Iterator[tuple[EncodedCorpus, PairIndices]]:
         """Divide sequences where the next epoch begins: its pairs, and their numbers in them."""
         slots, own = np.divmod(sequences, 2 * len(self))
         ends = [*(np.flatnonzero(np.diff(slots)) + 1), len(slots)]

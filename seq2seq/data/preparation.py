@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from seq2seq.batches import EncodedCorpus, Mixture, new_corpus
 from seq2seq.controls import language_piece
 from seq2seq.data.checks import (
     FilterCounts,
@@ -36,7 +35,9 @@ from seq2seq.data.corpus import (
     training_splits,
 )
 from seq2seq.data.encoding import Encoder, Log, encode
+from seq2seq.data.mixture import Mixture
 from seq2seq.data.noise import add_noise
+from seq2seq.encoded_corpus import EncodedCorpus, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, remove_folder, temporary_folder
 from seq2seq.text import SentencePair, has_text

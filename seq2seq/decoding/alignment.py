@@ -22,13 +22,13 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from seq2seq.config import Positions, TransformerConfig
 from seq2seq.controls import control_ids
 from seq2seq.decoding.translation import Translation
 from seq2seq.device import copy_to_device
 from seq2seq.model_folder import AlignmentStep, TrainedModel
 from seq2seq.pieces import Span
 from seq2seq.search import SearchConfig, nan_error, pad
-from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.tokenizer import END_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer, causal_mask
 from seq2seq.translate import Engine, SearchInput

@@ -8,10 +8,10 @@ from functools import partial
 from itertools import chain, filterfalse
 from typing import TYPE_CHECKING
 
+from seq2seq.config import Positions
 from seq2seq.decoding.capitals import known_case
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
-from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import Transformer
 from seq2seq.translate import SearchInput

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.config import Positions
 from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
 from seq2seq.fast import packed
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.rows import fused_attention
-from seq2seq.sizes import Positions
 from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer, attention
 from seq2seq.zoo.modern import ModernTransformer
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.batches import Tokens
+from seq2seq.encoded_corpus import Tokens
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer, attention, causal_mask
 from seq2seq.zoo.modern import ModernAttention, ModernTransformer

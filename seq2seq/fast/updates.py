@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from seq2seq.batches import Rows, cut
+from seq2seq.batches import cut
 from seq2seq.device import HostCopy, oom_as_user_error
+from seq2seq.encoded_corpus import PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast import rows
 from seq2seq.fast.graphs import Graphs
@@ -97,7 +98,7 @@ class FastUpdater(Updater):
             self.shape = rows.Shape((source, target), min(most_tokens) // 2 + fill, longest)
             self.graphs = Graphs(self.compute.device)
 
-    def collate(self, micro_batches: Sequence[Rows]) -> StepBatches:
+    def collate(self, micro_batches: Sequence[PairIndices]) -> StepBatches:
         """Make this process's batches of a step, each with the numbers by which it is seeded.
 
         They are the number of its first micro-batch and, from the second part of that one on, the
@@ -115,7 +116,7 @@ class FastUpdater(Updater):
         source, target = corpus.lengths(np.concatenate(micro_batches))
         return StepBatches(batches, int(source.sum()), int(target.sum()))
 
-    def pack(self, pairs: Rows) -> rows.Packed:
+    def pack(self, pairs: PairIndices) -> rows.Packed:
         """Make a batch on the host."""
         packed = rows.pack(self.batching.corpus.tokens(pairs), self.shape)
         return packed.pin() if self.compute.on_gpu else packed
@@ -275,7 +276,7 @@ def fit_memory(updater: FastUpdater, epoch: int) -> float:
     return time.perf_counter() - started
 
 
-def _fits(updater: FastUpdater, pairs: Rows) -> bool:
+def _fits(updater: FastUpdater, pairs: PairIndices) -> bool:
     """Return whether the gradient of the largest part of a micro-batch fits into memory."""
     corpus = updater.batching.corpus
     parts = cut(pairs, corpus.lengths(pairs), updater.most_tokens)

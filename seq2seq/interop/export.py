@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seq2seq.config import Activation, Positions, Start
 from seq2seq.errors import UserError
 from seq2seq.files import write_folder
 from seq2seq.interop import marian
 from seq2seq.interop.marian import EMBEDDINGS
 from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
 from seq2seq.model_folder import TrainedModel, save_tensors
-from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import DecoderLayer, EncoderLayer, PositionalEncoding, Transformer
 from seq2seq.zoo.variants import LearnedPositions

@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from seq2seq.config import TransformerConfig
 from seq2seq.errors import UserError
 from seq2seq.files import open_regular_file
 from seq2seq.interop.pair_tokenizer import check_pieces
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import CONTROL_PIECES, PADDING_ID, START_ID
 from seq2seq.zoo.modern import modern_choices
 

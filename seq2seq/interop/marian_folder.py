@@ -16,10 +16,10 @@ from msgspec import Struct, ValidationError, convert
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seq2seq.config import Activation, Positions, TransformerConfig
 from seq2seq.errors import UserError
 from seq2seq.interop import marian
 from seq2seq.model_folder import check_finite
-from seq2seq.sizes import Activation, Positions, TransformerConfig
 
 _SETTINGS, _BIAS = "special:model.yml", "decoder_ff_logit_out_b"
 _MAX_SOURCE_TOKENS = 512  # Marian has no limit; OPUS-MT was trained on sentences up to 500 tokens

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seq2seq.config import Positions, Start
 from seq2seq.errors import UserError
 from seq2seq.interop import marian
 from seq2seq.interop.marian import RawModel, Table
@@ -15,7 +16,6 @@ from seq2seq.interop.marian_folder import read_marian_folder
 from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, dump_pieces
 from seq2seq.interop.transformers_folder import read_transformers_folder
 from seq2seq.model_folder import TrainedModel, meta_transformer
-from seq2seq.sizes import Positions, Start
 from seq2seq.tokenizer import PADDING_ID, PAIR_FILES, START_ID, UNKNOWN_ID, tokenizer_errors
 
 _TYPOGRAPHIC = "“”„‘’‚«»–—…"  # what Moses replaces by ASCII

@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from seq2seq.config import Activation, TransformerConfig
 from seq2seq.errors import UserError
 from seq2seq.files import parse_json
 from seq2seq.interop import marian
 from seq2seq.interop.marian import EMBEDDINGS, RawModel, Table
 from seq2seq.model_folder import Descriptions, check_finite, meta_transformer, read_tensors
-from seq2seq.sizes import Activation, TransformerConfig
 
 _WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 

@@ -23,9 +23,9 @@ import sacremoses
 from sacrebleu import BLEU
 from sacremoses.corpus import NonbreakingPrefixes
 
+from seq2seq.config import Activation, TransformerConfig
 from seq2seq.errors import UsageError
 from seq2seq.score import Score, components, count_references, known_references
-from seq2seq.sizes import Activation, TransformerConfig
 
 NAME = "paper BLEU"
 WHY_IT_DIFFERS = (

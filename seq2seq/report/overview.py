@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from seq2seq.config import TrainingConfig
 from seq2seq.errors import UserError
 from seq2seq.report.record import PLACES, ScoreRecord, newest_progress, read_scores
 from seq2seq.run.config import read_config
@@ -17,7 +18,6 @@ from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import read_sessions
 from seq2seq.settings import flat
 from seq2seq.trainer import Metrics
-from seq2seq.update import TrainingConfig
 
 _RECORDED = {"BLEU": "bleu", "chrF2": "chrf"}
 _TITLES = {"bleu": "BLEU", "chrf": "chrF"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seq2seq.config import TransformerConfig
 from seq2seq.data.checks import FilterCounts
 from seq2seq.data.corpus import Split
 from seq2seq.data.preparation import PreparedData
@@ -22,7 +23,6 @@ from seq2seq.run.config import Config
 from seq2seq.run.folder import RunFolder
 from seq2seq.score import Score
 from seq2seq.settings import Kind, flat, settings_of
-from seq2seq.sizes import TransformerConfig
 from seq2seq.text import without_secrets
 
 PLACES = frozenset(dict(settings_of(Config(), Kind.place)))

@@ -11,14 +11,14 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
 
 from seq2seq.batches import BatchStatistics
+from seq2seq.config import NormPosition, TrainingConfig, TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError, check_number
 from seq2seq.files import MAX_BYTES, read_regular_file
 from seq2seq.run.folder import RunFolder
 from seq2seq.search import SearchConfig
 from seq2seq.settings import fixed, free, place
-from seq2seq.sizes import NormPosition, TransformerConfig
-from seq2seq.update import TrainingConfig, dropout_share, learning_rate
+from seq2seq.update import dropout_share, learning_rate
 
 
 @dataclass(kw_only=True)

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from seq2seq.config import TrainingConfig
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files import read_regular_file, write_file
 from seq2seq.run.folder import RunFolder
 from seq2seq.trainer import Metrics, Progress, Recorder
-from seq2seq.update import TrainingConfig
 
 T = TypeVar("T")
 logger = logging.getLogger("seq2seq")

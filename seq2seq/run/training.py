@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import torch
 
 from seq2seq import model_folder
+from seq2seq.batches import make_batching
+from seq2seq.config import Positions
 from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
@@ -47,7 +49,6 @@ from seq2seq.run.validation import (
 )
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
 from seq2seq.settings import Kind, flat, settings_of
-from seq2seq.sizes import Positions
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
 from seq2seq.update import DivergenceError, Updater, start_moments
@@ -424,8 +425,12 @@ def make_trainer(
             seed=config.seed,
             share=world.share_file,
         )
-    batching = config.training.batching(
-        train, seed=config.seed, micro_batches=micro_batches, mixture=data.mixture
+    batching = make_batching(
+        config.training,
+        train,
+        seed=config.seed,
+        micro_batches=micro_batches,
+        pairs_of_epoch=None if data.mixture is None else data.mixture.epoch,
     )
     updater = make_updater(
         model,

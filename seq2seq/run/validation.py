@@ -12,11 +12,12 @@ import torch
 from sacrebleu import CHRF
 from torch.nn import functional as F
 
-from seq2seq.batches import Batching, EncodedCorpus
+from seq2seq.batches import Batching
 from seq2seq.data.preparation import PreparedData
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute, oom_as_user_error
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.machine.processes import Processes
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.config import Config

@@ -18,8 +18,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from seq2seq.config import Activation, Norm, NormPosition, Positions, TransformerConfig
 from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
-from seq2seq.sizes import Activation, Norm, NormPosition, Positions, TransformerConfig
 from seq2seq.transformer import (
     DecoderLayer,
     EncoderLayer,

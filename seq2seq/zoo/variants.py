@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.config import Activation, Positions, Start, TransformerConfig
 from seq2seq.errors import UserError
-from seq2seq.sizes import Activation, Positions, Start, TransformerConfig
 from seq2seq.transformer import Embedding, FeedForward, PositionalEncoding, Transformer
 
 

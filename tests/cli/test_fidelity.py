@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.run.config import Config
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
-from seq2seq.update import TrainingConfig
 from tests.models import SIZES, save_untrained
 
 

@@ -9,16 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq.batches import EncodedCorpus, Rows
+from seq2seq.batches import make_batching
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.device import Compute
+from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.fast.training import ResidualNorm, StepNumbers
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
-from seq2seq.update import DivergenceError, TrainingConfig
+from seq2seq.update import DivergenceError
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN, perturb
@@ -46,11 +47,11 @@ def make_trainer(
     sizes |= {"d_k": 16, "d_v": 16}
     torch.manual_seed(1)
     model = new_transformer(TransformerConfig(**(sizes | choices)), V).to(device)
-    compute, batching = Compute(device, dtype), config.batching(corpus, seed=1)
+    compute, batching = Compute(device, dtype), make_batching(config, corpus, seed=1)
     return Trainer(FastUpdater(model, batching, config, compute=compute, seed=1))
 
 
-def steps_of(trainer: Trainer, count: int) -> list[list[Rows]]:
+def steps_of(trainer: Trainer, count: int) -> list[list[PairIndices]]:
     epoch = trainer.batching.epoch(0)
     return [epoch[i : i + 2] for i in range(0, 2 * count, 2)]
 

@@ -10,7 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.batches import Batching, EncodedCorpus, Mixture, cut, encode_ids, new_corpus
+from seq2seq.batches import Batching, cut
+from seq2seq.data.mixture import Mixture
+from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from tests.toy import PairLengths
@@ -70,8 +72,9 @@ def test_an_epoch_is_ordered_as_by_the_plain_form(
     made = batching(lengths, 300, 280, count_longer_side=count_longer_side)
     pairs = np.arange(3000)
     if mixed:
-        made.mixture = Mixture({"a": 1000, "b": 2000}, {"a": 0.5, "b": 1.5})
-        pairs = made.mixture.epoch(1, 4)
+        mixture = Mixture({"a": 1000, "b": 2000}, {"a": 0.5, "b": 1.5})
+        made.pairs_of_epoch = mixture.epoch
+        pairs = mixture.epoch(1, 4)
     random = np.random.default_rng([1, 4])
     source, target = np.array(lengths).T[:, pairs]
     keys = np.rint((source + target) * (1 + 0.05 * random.random(len(pairs))))

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from seq2seq.batches import make_batching
 from seq2seq.cli.fidelity import compose_config
+from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, SplitConfig
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
-from seq2seq.update import TrainingConfig
 from tests.toy import reversing, two_files
 
 
@@ -55,9 +56,12 @@ def test_shares_hold_after_filtering_to_the_line(
     kept = {name: data.counts[f"corpora.{name}"].kept for name in ("two", "the")}
     assert kept == {"two": 34, "the": 17}
     assert data.mixture is not None
-    batching = TrainingConfig(
-        source_tokens=200, target_tokens=200, micro_batch_tokens=200
-    ).batching(data.train, seed=1, mixture=data.mixture)
+    batching = make_batching(
+        TrainingConfig(source_tokens=200, target_tokens=200, micro_batch_tokens=200),
+        data.train,
+        seed=1,
+        pairs_of_epoch=data.mixture.epoch,
+    )
     total: Counter[str] = Counter()
     for epoch in range(5):
         rows = [int(row) for batch in batching.epoch(epoch) for row in batch]

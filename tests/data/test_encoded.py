@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import END_ID, PADDING_ID
 
-Rows = list[tuple[list[int], list[int]]]
+PairIndices = list[tuple[list[int], list[int]]]
 
 
-def write(path: Path, rows: Rows, vocab_size: int = 100, chunk: int = 3) -> None:
+def write(path: Path, rows: PairIndices, vocab_size: int = 100, chunk: int = 3) -> None:
     with new_corpus(path) as append:
         for start in range(0, len(rows), chunk):
             sides = map(list, zip(*rows[start : start + chunk], strict=True))
@@ -26,7 +26,7 @@ ids = st.lists(st.integers(0, 99), max_size=6)
 
 
 @given(st.lists(st.tuples(ids, ids), min_size=1, max_size=20), st.integers(1, 7))
-def test_every_row_comes_back(tmp_path: Path, rows: Rows, chunk: int) -> None:
+def test_every_row_comes_back(tmp_path: Path, rows: PairIndices, chunk: int) -> None:
     path = tmp_path / "corpus"
     write(path, rows, chunk=chunk)
     corpus = EncodedCorpus(path)

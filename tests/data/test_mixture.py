@@ -7,7 +7,7 @@ from math import floor
 import numpy as np
 import pytest
 
-from seq2seq.batches import Mixture
+from seq2seq.data.mixture import Mixture
 from seq2seq.errors import UserError
 
 SIZES = {"train": 7, "back": 100, "tiny": 2}

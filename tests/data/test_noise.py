@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data import encoding
 from seq2seq.data.corpus import DataConfig
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.data.noise import NoiseConfig, add_noise, misspell
 from seq2seq.data.preparation import prepare
+from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UsageError
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer, TokenizerConfig

@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 import pytest
 
-from seq2seq.batches import EncodedCorpus
 from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, Split, SplitConfig
 from seq2seq.data.encoding import map_in_processes
 from seq2seq.data.preparation import PreparedData, prepare
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.toy import two_files

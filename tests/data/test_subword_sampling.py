@@ -14,14 +14,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seq2seq.batches import Batching, EncodedCorpus, encode_ids, new_corpus
+from seq2seq.batches import Batching, make_batching
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.device import Compute
+from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.model_folder import new_transformer
-from seq2seq.sizes import TransformerConfig
 from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer, TokenizerConfig
 from seq2seq.trainer import Trainer
-from seq2seq.update import TrainingConfig, Updater
+from seq2seq.update import Updater
 
 MakeSampled: TypeAlias = Callable[..., SampledCorpus]
 RATE = 0.3
@@ -140,7 +141,7 @@ def test_a_step_of_many_short_epochs_has_the_pairs_of_each(
     other, corpus = sampled(), sampled()
     tokens = {"source_tokens": 20_000, "target_tokens": 20_000, "micro_batch_tokens": 4_000}
     config = TrainingConfig(**tokens, log_steps=1)
-    batching = config.batching(corpus, seed=1)
+    batching = make_batching(config, corpus, seed=1)
     assert len(batching.epoch(0)) == 1  # so a step has five epochs
     sizes = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2)
     model = new_transformer(sizes, 60)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from seq2seq.config import Positions, TransformerConfig
 from seq2seq.decoding import alignment, attention
 from seq2seq.decoding.alignment import Alignment, KnownText, PiecePair
 from seq2seq.decoding.segments import LengthLimits, make_segments
@@ -23,7 +24,6 @@ from seq2seq.model_folder import (
     save_alignment,
     save_model,
 )
-from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention, Transformer
 from tests.conftest import MakeModel, MakeTrained

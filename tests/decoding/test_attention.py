@@ -8,9 +8,9 @@ import torch
 from matplotlib.image import imread
 from torch import Tensor, nn
 
+from seq2seq.config import Positions
 from seq2seq.decoding.attention import draw_heads
 from seq2seq.errors import UserError
-from seq2seq.sizes import Positions
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
 from seq2seq.transformer import MultiHeadAttention
 from tests.conftest import MakeTrained

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from seq2seq.config import Positions
 from seq2seq.decoder import IncrementalDecoder
 from seq2seq.decoding.ensemble import Ensemble, TargetScore, mean_log_probabilities, score_targets
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, beam_search, length_penalty
-from seq2seq.sizes import Positions
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel, MakeTrained

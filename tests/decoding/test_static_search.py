@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from seq2seq.config import Positions
 from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast.decoder import (
     MULTIPLE,
@@ -22,7 +23,6 @@ from seq2seq.fast.decoder import (
 from seq2seq.fast.graphs import Buffers
 from seq2seq.fast.search import StaticSearch
 from seq2seq.search import Hypothesis, SearchConfig, beam_search
-from seq2seq.sizes import Positions
 from tests.conftest import MakeModel
 from tests.decoding.table import END, START, Prefixes, Table, tables
 

@@ -11,15 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from seq2seq.batches import Batching, EncodedCorpus, cut, encode_ids, new_corpus
+from seq2seq.batches import Batching, cut
+from seq2seq.config import Positions, Start, TrainingConfig
 from seq2seq.device import Compute
+from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.fast.rows import GridLayout, Shape, Side, pack, row_states
 from seq2seq.fast.training import FastModel
 from seq2seq.fast.updates import FastUpdater
 from seq2seq.loss import Loss, label_smoothed_loss
-from seq2seq.sizes import Positions, Start
 from seq2seq.transformer import Transformer
-from seq2seq.update import TrainingConfig
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.batches import Batching
+from seq2seq.config import Positions, TrainingConfig
 from seq2seq.device import Compute
 from seq2seq.fast.rows import fused_attention, pack
 from seq2seq.fast.training import (
@@ -21,9 +22,7 @@ from seq2seq.fast.training import (
     random_keep_mask,
 )
 from seq2seq.fast.updates import FastUpdater
-from seq2seq.sizes import Positions
 from seq2seq.transformer import attention
-from seq2seq.update import TrainingConfig
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus

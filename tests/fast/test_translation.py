@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq.config import Activation, Positions, Start
 from seq2seq.decoder import IncrementalDecoder
 from seq2seq.fast import packed
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
@@ -17,7 +18,6 @@ from seq2seq.fast.packed import (
     plain_matmul,
     round_batch_size,
 )
-from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2seq.config import Activation, Positions, Start
 from seq2seq.errors import UserError
 from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.model_folder import TrainedModel
-from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from tests.conftest import MakeTrained
 from tests.interop.conftest import greedy, transformers

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from seq2seq.config import Start
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_folder import parse_yaml
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.sizes import Start
 from seq2seq.zoo.variants import concatenated_sinusoids
 from tests.interop.conftest import MakeFolder, MarianFolder, greedy
 from tests.interop.test_marian_import import assert_same_logits

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from seq2seq.config import Start
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.model_folder import TrainedModel
-from seq2seq.sizes import Start
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from tests.interop.conftest import MakeFolder, MarianFolder, edit_json, greedy, transformers
 

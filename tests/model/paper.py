@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.sizes import Activation, Positions, Start
+from seq2seq.config import Activation, Positions, Start
 from seq2seq.transformer import Transformer
 
 Array = NDArray[np.float64]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from seq2seq.config import Positions, TransformerConfig
 from seq2seq.errors import UserError
 from seq2seq.model_folder import make_transformer
-from seq2seq.sizes import Positions, TransformerConfig
 from seq2seq.transformer import PositionalEncoding, Transformer, sinusoids
 from tests.models import perturb
 

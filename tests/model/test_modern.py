@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from seq2seq.config import Activation, Norm, NormPosition, Positions
 from seq2seq.fast import replace_modules
-from seq2seq.sizes import Activation, Norm, NormPosition, Positions
 from seq2seq.transformer import Transformer
 from seq2seq.zoo.modern import RMSNorm
 from tests.conftest import MakeModel

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from seq2seq.config import Positions, Start, TransformerConfig
 from seq2seq.errors import UserError
 from seq2seq.model_folder import meta_transformer, new_transformer
-from seq2seq.sizes import Positions, Start, TransformerConfig
 from tests.models import ALL_MODERN, MODERN
 
 SIZES: dict[str, Any] = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 4}
@@ -47,7 +47,7 @@ import getpass, os, sys, tempfile
 from pathlib import Path
 place = Path(tempfile.gettempdir(), "torchinductor_" + getpass.getuser())
 place.write_text("another user's")
-from seq2seq.sizes import TransformerConfig
+from seq2seq.config import TransformerConfig
 from seq2seq.model_folder import meta_transformer
 meta_transformer(TransformerConfig(), 50)
 assert "torch._dynamo" not in sys.modules

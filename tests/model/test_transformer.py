@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from seq2seq.config import Activation, Positions, Start, TransformerConfig
 from seq2seq.decoder import incremental_decoder
 from seq2seq.errors import UserError
 from seq2seq.fast import replace_modules
 from seq2seq.model_folder import make_transformer
-from seq2seq.sizes import Activation, Positions, Start, TransformerConfig
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel
 from tests.model.paper import Paper

@@ -6,11 +6,11 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from seq2seq.batches import Batching
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.device import Compute
 from seq2seq.model_folder import new_transformer
-from seq2seq.sizes import TransformerConfig
 from seq2seq.trainer import Trainer
-from seq2seq.update import TrainingConfig, Updater
+from seq2seq.update import Updater
 from tests.toy import encoded_corpus, update
 
 V, PAIRS = 60, 40

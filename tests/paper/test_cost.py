@@ -8,9 +8,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from scripts.table3 import ROWS
+from seq2seq.config import TransformerConfig
 from seq2seq.model_folder import meta_transformer, new_transformer
 from seq2seq.paper.table2 import step_flops
-from seq2seq.sizes import TransformerConfig
 
 TENSOR2TENSOR_ROWS = 40_960  # of its shared matrix
 

@@ -5,10 +5,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.paper.details import DETAILS
 from seq2seq.search import SearchConfig
-from seq2seq.sizes import TransformerConfig
-from seq2seq.update import TrainingConfig
 
 NO_DETAIL = {
     "model.max_learned_positions",

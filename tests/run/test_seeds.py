@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from seq2seq.batches import Mixture
+from seq2seq.data.mixture import Mixture
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.machine.processes import Processes

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from seq2seq.cli.main import main
+from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import SplitConfig
 from seq2seq.data.noise import NoiseConfig
 from seq2seq.decoding.options import TranslationOptions
@@ -37,7 +38,7 @@ from seq2seq.run.validation import Guessing
 from seq2seq.text import SentencePair
 from seq2seq.trainer import Progress
 from seq2seq.transformer import Transformer
-from seq2seq.update import TrainingConfig, Updater
+from seq2seq.update import Updater
 from tests.toy import reversing, script_validation, train, validation, weights
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from seq2seq.batches import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.data.corpus import SplitConfig
 from seq2seq.device import Compute
+from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.machine.processes import Processes
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from seq2seq.config import Activation, Positions, Start
 from seq2seq.errors import UserError
 from seq2seq.files import MANIFEST
 from seq2seq.model_folder import (
@@ -19,7 +20,6 @@ from seq2seq.model_folder import (
     save_model,
 )
 from seq2seq.run import checkpoint
-from seq2seq.sizes import Activation, Positions, Start
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from seq2seq.update import make_adam

@@ -12,7 +12,8 @@ from unittest import mock
 import torch
 from torch import distributed
 
-from seq2seq.batches import Batching, EncodedCorpus
+from seq2seq.batches import Batching
+from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.machine.processes import Processes
 from tests.training import records
 

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from seq2seq.batches import Batching
+from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.device import Compute
 from seq2seq.fast.updates import FastUpdater
 from seq2seq.machine.processes import StopSignals
 from seq2seq.model_folder import new_transformer
-from seq2seq.sizes import TransformerConfig
 from seq2seq.trainer import Progress, Recorder, Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import TrainingConfig, Updater
+from seq2seq.update import Updater
 
 V = 60
 

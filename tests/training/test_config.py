@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seq2seq.batches import BatchStatistics
+from seq2seq.batches import BatchStatistics, make_batching
 from seq2seq.cli.fidelity import compose_config
+from seq2seq.config import TrainingConfig
 from seq2seq.errors import UserError
 from seq2seq.run.config import check_budget, excessive_epochs
-from seq2seq.update import TrainingConfig
 from tests.toy import PairLengths
 
 
@@ -26,14 +26,14 @@ def news(pairs: int, *, mean_length: float, max_length: int) -> PairLengths:
 @pytest.mark.parametrize("count_longer_side", [False, True])
 def test_a_large_corpus_meets_the_papers_budget(count_longer_side: bool) -> None:
     config = TrainingConfig(count_longer_side=count_longer_side)
-    batching = config.batching(news(50_000, mean_length=27, max_length=200), seed=1)
+    batching = make_batching(config, news(50_000, mean_length=27, max_length=200), seed=1)
     check_budget(config, batching.statistics(batching.epoch(0)), config.micro_batches())
 
 
 def test_a_long_schedule_for_a_small_corpus_is_warned_about() -> None:
     corpus = news(20_000, mean_length=20, max_length=60)
     config = TrainingConfig()
-    batching = config.batching(corpus, seed=1)
+    batching = make_batching(config, corpus, seed=1)
     statistics = batching.statistics(batching.epoch(0))
     assert "epochs of this corpus: training.patience" in excessive_epochs(config, statistics, 7)
     for shorter in (TrainingConfig(max_steps=5000), TrainingConfig(patience=10)):
@@ -52,7 +52,7 @@ def test_micro_batches_together_hold_the_tokens_of_a_step() -> None:
     corpus = news(100, mean_length=27, max_length=200)
     for sides in ({"source_tokens": 25_001}, {"target_tokens": 25_001}):
         config = TrainingConfig(micro_batch_tokens=5000, **sides)
-        batching = config.batching(corpus, seed=1)
+        batching = make_batching(config, corpus, seed=1)
         assert config.micro_batches() == 6
         budgets = {"source_tokens": batching.source_tokens, "target_tokens": batching.target_tokens}
         assert budgets == {"source_tokens": 4167, "target_tokens": 4167}
@@ -80,7 +80,7 @@ def test_a_step_of_less_than_four_fifths_or_half_by_the_longer_side_is_refused(
 )
 def test_the_schedule_that_is_chosen_is_not_advised(schedule: str, advice: str) -> None:
     config = compose_config([f"schedule={schedule}"]).training
-    batching = config.batching(news(9, mean_length=20, max_length=60), seed=1)
+    batching = make_batching(config, news(9, mean_length=20, max_length=60), seed=1)
     with pytest.raises(UserError, match=advice):
         check_budget(config, batching.statistics(batching.epoch(0)), config.micro_batches())
 

@@ -8,9 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from seq2seq.config import TrainingConfig
 from seq2seq.run.records import FileRecorder
 from seq2seq.trainer import Progress
-from seq2seq.update import StepMetrics, TrainingConfig
+from seq2seq.update import StepMetrics
 
 METRICS = {
     "train/loss": 2.0,

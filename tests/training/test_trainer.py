@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seq2seq.batches import Batch, Batching, EncodedCorpus, Rows
+from seq2seq.batches import Batch, Batching
 from seq2seq.device import World
+from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.loss import Loss
@@ -49,7 +50,7 @@ class Equal(Batching):
         super().__init__(corpus, source_tokens=1000, target_tokens=1000, seed=1)
         self.pairs = pairs
 
-    def epoch(self, epoch: int) -> list[Rows]:
+    def epoch(self, epoch: int) -> list[PairIndices]:
         order = np.random.default_rng(epoch).permutation(len(self.corpus))
         return list(order.reshape(-1, self.pairs))
 
@@ -348,7 +349,7 @@ def test_the_end_does_not_wait_for_an_epoch_that_is_being_encoded(
     batching = Equal(corpus, 8)
     first = batching.epoch(0)
 
-    def epoch(number: int) -> list[Rows]:
+    def epoch(number: int) -> list[PairIndices]:
         in_time.append(number == 0 or closed.wait(60))
         return first
 
@@ -512,7 +513,7 @@ def test_a_micro_batch_that_does_not_fit_into_memory_is_refused_before_the_first
     trainer = make_trainer(batching, form=Updater)
     largest = max(batching.epoch(0), key=corpus.padded_tokens)
 
-    def collate(batching: Batching, pairs: Rows) -> Any:
+    def collate(batching: Batching, pairs: PairIndices) -> Any:
         assert np.array_equal(pairs, largest)
         raise MemoryError
 
@@ -528,7 +529,7 @@ def test_batches_are_halved_until_the_largest_fits(corpus: EncodedCorpus) -> Non
     def attempt(trainer: Trainer, most: int) -> None:
         pack = trainer.updater.pack
 
-        def limited(pairs: Rows) -> Any:
+        def limited(pairs: PairIndices) -> Any:
             tried.append(sum(int(side.sum()) for side in corpus.lengths(pairs)))
             if tried[-1] > most:
                 raise MemoryError
