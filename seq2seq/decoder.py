@@ -1,53 +1,60 @@
 """The decoder one token at a time, with a cache, so that no position is computed twice.
 
+A step calls `Transformer.decode` on the newest position alone. The model is told three things that
+it would find in the other positions: its place in the sentence, what its mask lets it attend to,
+and the keys and values of the positions before. So a change of a layer or of `attention` changes a
+step as well. If a position depends on others in another way, no step can compute it:
+`PrefixDecoder` reads all positions again for each token. It takes longer, and serves any model.
+
 N = B x beams is the number of hypotheses; those of one sentence are adjacent rows.
 """
 
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Self
+from functools import cache
+from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer, attention
+from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer
+
+# The cache of one layer, and of a search.
 
 
 @dataclass
 class LayerCache:
     """The keys and values of one decoder layer."""
 
-    keys: Tensor
+    keys: Tensor | None = None
     """(N, H, T, K), for self-attention to the T positions so far."""
-    values: Tensor
+    values: Tensor | None = None
     """(N, H, T, d_v)."""
-    memory_keys: Tensor
-    """(B, H, S, K), for cross-attention: one row per sentence, not per hypothesis."""
-    memory_values: Tensor
-    """(B, H, S, d_v)."""
+    memory: tuple[Tensor, Tensor] | None = None
+    """Keys (B, H, S, K) and values (B, H, S, d_v) for cross-attention: one row per sentence."""
 
-    @classmethod
-    def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
-        """Create a cache with one hypothesis per sentence and no target positions."""
-        b, h = memory_keys.shape[:2]
-        keys = memory_keys.new_empty(b, h, 0, memory_keys.size(3))
-        values = memory_values.new_empty(b, h, 0, memory_values.size(3))
-        return cls(keys, values, memory_keys.contiguous(), memory_values.contiguous())
-
-    def append(self, key: Tensor, value: Tensor) -> None:
-        """Add the newest position: key (N, H, 1, K), value (N, H, 1, d_v)."""
-        self.keys = torch.cat((self.keys, key), dim=2)
-        self.values = torch.cat((self.values, value), dim=2)
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the newest position, key (N, H, 1, K) and value (N, H, 1, d_v); return all."""
+        if self.keys is not None and self.values is not None:
+            key = torch.cat((self.keys, key), dim=2)
+            value = torch.cat((self.values, value), dim=2)
+        self.keys, self.values = key, value
+        return key, value
 
     def reorder(self, parents: Tensor) -> None:
         """Replace row n by row parents[n]."""
-        self.keys = self.keys.index_select(0, parents)
-        self.values = self.values.index_select(0, parents)
+        if self.keys is not None and self.values is not None:
+            self.keys = self.keys.index_select(0, parents)
+            self.values = self.values.index_select(0, parents)
 
     def keep_sentences(self, sentences: Tensor) -> None:
         """Drop the cross-attention keys and values of all other sentences."""
-        self.memory_keys = self.memory_keys.index_select(0, sentences)
-        self.memory_values = self.memory_values.index_select(0, sentences)
+        if self.memory is not None:
+            keys, values = self.memory
+            self.memory = keys.index_select(0, sentences), values.index_select(0, sentences)
 
 
 @dataclass
@@ -55,6 +62,8 @@ class DecoderCache:
     """The state of a search between two steps."""
 
     layers: list[LayerCache]
+    memory: Tensor
+    """(B, S, D)."""
     source_mask: Tensor
     """(B, 1, 1, S)."""
     length: int = 0
@@ -67,24 +76,138 @@ class DecoderCache:
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Keep only `sentences` (indices into B) and their hypotheses `rows` (indices into N)."""
+        self.memory = self.memory.index_select(0, sentences)
         self.source_mask = self.source_mask.index_select(0, sentences)
         self.reorder(rows)
         for layer in self.layers:
             layer.keep_sentences(sentences)
 
 
+_CACHE: ContextVar[DecoderCache | None] = ContextVar("cache", default=None)
+"""The cache of the step that is being computed; None while a model reads whole sentences."""
+
+
+def cache_of_step() -> DecoderCache | None:
+    """Return the cache of the step that is being computed in this thread, if any."""
+    return _CACHE.get()
+
+
+@contextmanager
+def step_with(cache: DecoderCache) -> Iterator[None]:
+    """Make the context in which a model computes one position of each hypothesis."""
+    token = _CACHE.set(cache)
+    try:
+        yield
+    finally:
+        _CACHE.reset(token)
+
+
+# What a step replaces in a model.
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def override(module: nn.Module, methods: type[nn.Module], **attributes: object) -> None:
+    """Put the methods of a class in front of a module's own, which `super()` calls.
+
+    `attributes` are what these methods need.
+    """
+    if not isinstance(module, methods):
+        module.__class__ = _in_front(methods, type(module))  # type: ignore[arg-type]
+    vars(module).update(attributes)
+
+
+@cache
+def _in_front(methods: type[nn.Module], own: type[nn.Module]) -> type[nn.Module]:
+    """Make a class, the same one for all modules of a class, which PyTorch compiles together."""
+    return type(own.__name__, (methods, own), {})
+
+
+class _OnePositionModel(Transformer):
+    """In a step, the mask of the newest token."""
+
+    def target_mask(self, target_input: Tensor) -> Tensor:
+        """Return the last row of the mask of all positions so far: (1, T)."""
+        cache = cache_of_step()
+        if cache is None:
+            return super().target_mask(target_input)
+        so_far = target_input.new_zeros(1, cache.length + 1)
+        return super().target_mask(so_far)[..., -1:, :]
+
+
+class _OnePosition(nn.Module):
+    """In a step, the encoding of the newest position."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the last encoding (1, D) of the positions so far."""
+        cache = cache_of_step()
+        if cache is None:
+            return super().forward(x)
+        so_far = x.new_zeros(1, cache.length + 1, x.size(2))
+        return super().forward(so_far)[..., -1:, :]
+
+
+class CachedSelfAttention(MultiHeadAttention):
+    """In a step, the keys and values of all positions so far."""
+
+    layer: int
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Map the newest position (N, 1, D) to the keys (N, H, T, K) and values of all."""
+        newest, search = super().keys_and_values(memory), cache_of_step()
+        return newest if search is None else search.layers[self.layer].append(*newest)
+
+
+class CachedCrossAttention(MultiHeadAttention):
+    """In a step, the keys and values of the encoder's states, computed once for a search."""
+
+    layer: int
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Map memory (B, S, D) to keys (B, H, S, K) and values (B, H, S, d_v)."""
+        cache = cache_of_step()
+        if cache is None:
+            return super().keys_and_values(memory)
+        layer = cache.layers[self.layer]
+        if layer.memory is None:
+            key, value = super().keys_and_values(memory)
+            layer.memory = key.contiguous(), value.contiguous()
+        return layer.memory
+
+    def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Attend from query (N, H, 1, K) by one attention for all hypotheses of a sentence."""
+        if cache_of_step() is None:
+            return super().equation_1(query, key, value, mask)
+        n, h = query.shape[:2]
+        query = query.reshape(len(key), n // len(key), h, -1).transpose(1, 2)  # (B, H, beams, K)
+        heads = super().equation_1(query, key, value, mask)  # (B, H, beams, d_v)
+        return heads.transpose(1, 2).reshape(n, h, 1, -1)
+
+
 class IncrementalDecoder:
     """Predicts the next token as `Transformer.decode` does, with the model in evaluation mode.
 
-    Made by `incremental_decoder`, since modern models have a decoder of their own.
+    It replaces methods of the model's modules, which do what they did outside of steps.
     """
 
     layer_cache: type[LayerCache] = LayerCache
-    attend = staticmethod(attention)
+    self_attention: type[MultiHeadAttention] = CachedSelfAttention
+    cross_attention: type[MultiHeadAttention] = CachedCrossAttention
+    positions: type[nn.Module] = _OnePosition
+    whole_model: type[Transformer] = _OnePositionModel
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        self.layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
+        override(model, self.whole_model)
+        for module in list(model.modules()):
+            if isinstance(module, PositionalEncoding) or module is model.positions:
+                override(module, self.positions)
+        for number, layer in enumerate(model.decoder.layers):
+            for name in ("self_attention", "cross_attention"):
+                attention = getattr(layer, name, None)
+                if isinstance(attention, MultiHeadAttention):
+                    override(attention, getattr(self, name), layer=number)
 
     def begin(self, source: Tensor) -> DecoderCache:
         """Encode padded sources (B, S), and start a search for their translations."""
@@ -92,63 +215,119 @@ class IncrementalDecoder:
         return self.start(self.model.encode(source, source_mask), source_mask)
 
     def start(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
-        """Project memory (B, S, D) to each layer's keys and values, once for a whole search."""
-        layers = [
-            self.layer_cache.start(*self.project_memory(layer.cross_attention, memory))
-            for layer in self.layers
-        ]
-        return DecoderCache(layers, source_mask)
+        """Start a search, given memory (B, S, D) and its mask (B, 1, 1, S)."""
+        layers = [self.layer_cache() for _ in self.model.decoder.layers]
+        return DecoderCache(layers, memory, source_mask)
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
         """Map the newest token (N,) of each hypothesis to the next one's logits (N, V)."""
-        x = self.model.embed(token_ids.unsqueeze(1), cache.length, is_target=True)  # (N, 1, D)
-        x = self.decode(x, cache)
+        with step_with(cache):
+            x = self.model.decode(token_ids.unsqueeze(1), cache.memory, cache.source_mask)
         cache.length += 1
         return self.project(x.squeeze(1))
-
-    def decode(self, x: Tensor, cache: DecoderCache) -> Tensor:
-        """Map the newest position's x (N, 1, D) to the last layer's state (N, 1, D)."""
-        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
-            attended = self.self_attention(layer.self_attention, x, layer_cache)
-            x = layer.self_attention_norm(x + attended)
-            attended = self.cross_attention(
-                layer.cross_attention, x, layer_cache, cache.source_mask
-            )
-            x = layer.cross_attention_norm(x + attended)
-            x = layer.feed_forward_norm(x + layer.feed_forward(x))
-        return x
 
     def project(self, states: Tensor) -> Tensor:
         """Map states (..., D) to logits (..., V)."""
         return self.model.project(states)
 
-    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Map memory (B, S, D) to keys (B, H, S, K) and values (B, H, S, d_v)."""
-        return module.split_heads(module.w_k(memory)), module.split_heads(module.w_v(memory))
 
-    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """Attend from the newest position x (N, 1, D) to all positions so far: (N, 1, D)."""
-        query, key, value = (module.split_heads(w(x)) for w in (module.w_q, module.w_k, module.w_v))
-        cache.append(key, value)
-        no_mask = torch.ones((), dtype=torch.bool, device=x.device)
-        heads = self.attend(query, cache.keys, cache.values, no_mask, module.dropout)
-        return module.w_o(module.concatenate_heads(heads))  # (N, 1, D)
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """Attend from x (N, 1, D) to the encoder's states: (N, 1, D).
-
-        The hypotheses of a sentence are the queries of one attention over its memory.
-        """
-        b = cache.memory_keys.size(0)
-        query = module.split_heads(module.w_q(x.view(b, -1, x.size(2))))  # (B, H, beams, K)
-        keys, values = cache.memory_keys, cache.memory_values
-        heads = self.attend(query, keys, values, source_mask, module.dropout)  # (B, H, beams, d_v)
-        return module.w_o(module.concatenate_heads(heads)).view_as(x)  # (B, beams, D), (N, 1, D)
+def share(model: M) -> M:
+    """Copy a model, but for its parameters, which the copy shares."""
+    return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 
 
-@singledispatch
-def incremental_decoder(model: Transformer) -> IncrementalDecoder:
-    """Make the plain incremental decoder of any model."""
-    return IncrementalDecoder(model)
+# Without a cache.
+
+
+@dataclass
+class Prefixes:
+    """The state of a search between two steps: what is read so far."""
+
+    source: Tensor
+    """(B, S)."""
+    target: Tensor
+    """(N, T)."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """See `DecoderCache.reorder`."""
+        self.target = self.target.index_select(0, parents)
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """See `DecoderCache.keep`."""
+        self.source = self.source.index_select(0, sentences)
+        self.reorder(rows)
+
+
+class PrefixDecoder:
+    """Predicts the next token by the model itself, which reads source and prefix for each token."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+
+    def begin(self, source: Tensor) -> Prefixes:
+        """Start a search for the translations of padded sources (B, S)."""
+        return Prefixes(source, source.new_empty(len(source), 0))
+
+    def step(self, token_ids: Tensor, state: Prefixes) -> Tensor:
+        """Map the newest token (N,) of each hypothesis to the next one's logits (N, V)."""
+        state.target = torch.cat((state.target, token_ids.unsqueeze(1)), dim=1)  # (N, T)
+        beams = len(token_ids) // len(state.source)
+        source = state.source.repeat_interleave(beams, dim=0)  # (N, S)
+        logits: Tensor = self.model(source, state.target)  # (N, T, V)
+        return logits[:, -1]
+
+
+# Which of the two.
+
+
+class StepDecoder(Protocol):
+    """What a search needs of one model, or of several."""
+
+    def begin(self, source: Tensor, /) -> Any:
+        """Encode padded sources (B, S), and start a search for their translations."""
+
+    def step(self, token_ids: Tensor, state: Any, /) -> Tensor:
+        """Read the newest token of each hypothesis (N,), and return the logits (N, V)."""
+
+
+def incremental_decoder(model: Transformer) -> StepDecoder:
+    """Make a decoder with a cache if it does what the model does, otherwise one without.
+
+    The model stays as it is; a decoder with a cache has a copy that shares its parameters.
+    """
+    cached = follows(IncrementalDecoder, model)
+    return IncrementalDecoder(share(model)) if cached else PrefixDecoder(model)
+
+
+@torch.inference_mode()
+def follows(make: Callable[[Transformer], StepDecoder], model: Transformer) -> bool:
+    """Return whether a decoder finds what the model finds for whole prefixes.
+
+    It is tried on a copy of the model in float32, with two sentences of two hypotheses each, which
+    are exchanged on the way. One sentence is padded, and ends first.
+    """
+    model = copy.deepcopy(model).float().eval()
+    device, words = model.embedding.weight.device, model.embedding.num_embeddings
+
+    def tensor(*numbers: int) -> Tensor:
+        return torch.tensor(numbers, device=device)
+
+    def logits(decoder: StepDecoder) -> Tensor:
+        ids = (tensor(5, 9, 4, 7, 6, 8, 3, 0, 0, 0) + model.padding_id) % words
+        state, tokens = decoder.begin(ids.view(2, 5)), ids[:4]
+        found = [decoder.step(tokens[:2], state)]
+        state.reorder(tensor(0, 0, 1, 1))
+        for _ in range(4):
+            found.append(decoder.step(tokens, state))
+            state.reorder(tensor(1, 0, 3, 3))
+            tokens = (tokens + 1) % words
+        state.keep(tensor(0), tensor(0, 1))
+        found.append(decoder.step(tokens[:2], state))
+        return torch.cat(found).float()
+
+    expected = logits(PrefixDecoder(model))
+    try:
+        found = logits(make(copy.deepcopy(model)))
+    except Exception:  # a changed model may be unable to read one position
+        return False
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))

@@ -69,15 +69,12 @@ class Transformer(nn.Module):
         needs no mask: it follows the tokens, which attend to the left only.
         """
         x = self.embed(target_input, is_target=True)  # (B, T, D)
-        target_mask = causal_mask(target_input.size(1), target_input.device)  # (T, T)
-        return self.decoder(x, memory, target_mask, source_mask)
+        return self.decoder(x, memory, self.target_mask(target_input), source_mask)
 
-    def embed(
-        self, token_ids: Tensor, first_position: int = 0, *, is_target: bool = False
-    ) -> Tensor:
+    def embed(self, token_ids: Tensor, *, is_target: bool = False) -> Tensor:
         """Map token ids (B, T) to dropout(embedding + position) (B, T, D) (3.4, 3.5 and 5.4)."""
         x = (self.target_embedding if is_target else self.embedding)(token_ids)  # (B, T, D)
-        return self.dropout(x + self.positions(x, first_position))
+        return self.dropout(x + self.positions(x))
 
     def project(self, states: Tensor) -> Tensor:
         """Map the decoder's states (..., D) to logits (..., V) (section 3.4)."""
@@ -96,6 +93,10 @@ class Transformer(nn.Module):
     def source_mask(self, source: Tensor) -> Tensor:
         """Mask the padding of source token ids (B, S): (B, 1, 1, S)."""
         return (source != self.padding_id)[:, None, None, :]
+
+    def target_mask(self, target_input: Tensor) -> Tensor:
+        """Mask the tokens to the right of each token of target_input (B, T): (T, T)."""
+        return causal_mask(target_input.size(1), target_input.device)
 
     def reset_parameters(self, init_std: float | None = None) -> None:
         """Initialize the weights as tensor2tensor did, since the paper doesn't say how.
@@ -232,10 +233,17 @@ class MultiHeadAttention(nn.Module):
         In self-attention, memory is x itself (3.2.3). The mask is broadcastable to (B, H, T, S).
         """
         query = self.split_heads(self.w_q(x))  # (B, H, T, K)
-        key = self.split_heads(self.w_k(memory))  # (B, H, S, K)
-        value = self.split_heads(self.w_v(memory))  # (B, H, S, d_v)
-        heads = attention(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        key, value = self.keys_and_values(memory)  # (B, H, S, K), (B, H, S, d_v)
+        heads = self.equation_1(query, key, value, mask)  # (B, H, T, d_v)
         return self.w_o(self.concatenate_heads(heads))
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Map memory (B, S, D) to the heads' keys (B, H, S, K) and values (B, H, S, d_v)."""
+        return self.split_heads(self.w_k(memory)), self.split_heads(self.w_v(memory))
+
+    def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Compute `attention` with this module's dropout."""
+        return attention(query, key, value, mask, self.dropout)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Give each head its columns: (B, T, H * K) becomes (B, H, T, K)."""
@@ -302,11 +310,10 @@ class PositionalEncoding(nn.Module):
         super().__init__()
         self.table = torch.empty(0)
 
-    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """Return the encodings (T, D) of the consecutive positions of x (B, T, D)."""
-        end = first_position + x.size(1)
-        table = self.table  # another thread may replace it meanwhile by a shorter one
-        if len(table) < end or table.device != x.device or table.dtype != x.dtype:
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the encodings (T, D) of the positions of x (B, T, D), from 0 on."""
+        length, table = x.size(1), self.table  # another thread may replace it by a shorter one
+        if len(table) < length or table.device != x.device or table.dtype != x.dtype:
             with torch.inference_mode(False):  # the table of a validation serves training as well
-                self.table = table = self.compute(max(256, 2 * end), x.size(2)).to(x)
-        return table[first_position:end]
+                self.table = table = self.compute(max(256, 2 * length), x.size(2)).to(x)
+        return table[:length]

@@ -3,16 +3,16 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seq2seq.controls import control_ids
-from seq2seq.decoder import incremental_decoder
+from seq2seq.decoder import StepDecoder, incremental_decoder
 from seq2seq.device import Compute, copy_to_device
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import Hypothesis, Rules, SearchConfig, SearchState, beam_search, pad
+from seq2seq.search import Hypothesis, Rules, SearchConfig, beam_search, pad
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 
@@ -25,16 +25,6 @@ class SearchInput:
 
     source_ids: list[int]  # token ids, beginning with the control symbols and ending with `</s>`
     max_length: int  # the maximum length of its translation in tokens, `</s>` not counted
-
-
-class Decoder(Protocol):
-    """The decoder that a search steps through, of one model or of several."""
-
-    def begin(self, source: Tensor, /) -> SearchState:
-        """Encode padded sources (B, S), and start a search for their translations."""
-
-    def step(self, token_ids: Tensor, state: Any, /) -> Tensor:
-        """Read the newest token of each hypothesis (N,), and return the logits (N, V)."""
 
 
 class Engine:
@@ -50,7 +40,7 @@ class Engine:
 
     def __init__(self, model: Transformer) -> None:
         self.device = model.embedding.weight.device
-        self.decoder: Decoder = incremental_decoder(model)
+        self.decoder: StepDecoder = incremental_decoder(model)
 
     def search(self, inputs: Sequence[SearchInput], config: SearchConfig) -> list[list[Hypothesis]]:
         """Find the hypotheses of each input, the best first."""

@@ -11,7 +11,7 @@ from seq2seq.data.preparation import PreparedData
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.training import can_compile
-from seq2seq.fast.updates import FastUpdater, fit_memory
+from seq2seq.fast.updates import FastUpdater, fit_memory, make_updater
 from seq2seq.files import add_file, write_file
 from seq2seq.machine.processes import Processes
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
@@ -27,8 +27,9 @@ from seq2seq.report.record import data_record, record_scores
 from seq2seq.report.run_report import choose_alignment, make_report, score_record
 from seq2seq.run.config import Config
 from seq2seq.run.records import FileRecorder, deferred_log_file
-from seq2seq.run.training import Guests, run_training, user_cache
+from seq2seq.run.training import Guests, run_training, try_update, user_cache
 from seq2seq.score import Score
+from seq2seq.update import Updater
 
 logger = logging.getLogger("seq2seq")
 
@@ -50,11 +51,16 @@ def start_training(
         guests = Guests(recorder=recorder)
         if config.forms == "fast":
 
-            def make_updater(*given: Any, compute: Compute, **chosen: Any) -> FastUpdater:
+            def make(*given: Any, compute: Compute, **chosen: Any) -> Updater:
                 compiled = _compiles(config, compute.device)
-                return FastUpdater(*given, compute=compute, compiled=compiled, **chosen)
+                return make_updater(*given, compute=compute, compiled=compiled, **chosen)
 
-            guests = Guests(make_updater=make_updater, fit_memory=fit_memory, recorder=recorder)
+            def fit(updater: Updater, epoch: int) -> float:
+                if isinstance(updater, FastUpdater):
+                    return fit_memory(updater, epoch)
+                return try_update(updater, epoch)
+
+            guests = Guests(make_updater=make, fit_memory=fit, recorder=recorder)
         return run_training(
             config, folder, yaml, world, guests, command=command, resume_hint=resume_hint
         )

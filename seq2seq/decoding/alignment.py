@@ -30,7 +30,7 @@ from seq2seq.model_folder import AlignmentStep, TrainedModel
 from seq2seq.pieces import Span
 from seq2seq.search import SearchConfig, nan_error, pad
 from seq2seq.tokenizer import END_ID, START_ID, UNKNOWN_ID, Tokenizer
-from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer, causal_mask
+from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer
 from seq2seq.translate import Engine, SearchInput
 
 _WORD = re.compile(r"[^ \t\r\n]+")
@@ -334,7 +334,7 @@ def contributions(model: Transformer, source: Tensor, target_input: Tensor) -> I
     source_mask = model.source_mask(source)  # (B, 1, 1, S)
     memory = model.encode(source, source_mask)  # (B, S, D)
     x = model.embed(target_input, is_target=True)  # (B, T, D)
-    target_mask = causal_mask(target_input.size(1), x.device)  # (T, T)
+    target_mask = model.target_mask(target_input)  # (T, T)
     for layer in model.decoder.layers:
         assert isinstance(layer, DecoderLayer)
         if getattr(layer, "pre_norm", False):  # what cross-attention reads (B, T, D)

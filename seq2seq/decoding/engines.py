@@ -8,11 +8,12 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from seq2seq.decoder import IncrementalDecoder, incremental_decoder
+from seq2seq.decoder import StepDecoder, incremental_decoder
 from seq2seq.decoding.ensemble import Ensemble
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
+from seq2seq.fast.changes import changed_code, changed_functions, report_unused
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
@@ -59,12 +60,19 @@ class NativeEngine(Engine):
         kernels: TranslationKernels,
         search: SearchConfig | SamplingConfig,
         workers: int,
-    ) -> list[IncrementalDecoder]:
+    ) -> list[StepDecoder]:
         """Put the fast forms into the models; return their decoders."""
         buffers = graphs = None
         static = compute.on_gpu if kernels.static is None else kernels.static
+        if own_search := [name for name in changed_functions() if name.startswith("search.")]:
+            report_unused("the fast beam search", own_search)
+            self._beams = Beams
         alone = workers == len(models) == 1 and self.glossary is None
-        if static and alone and type(search) is SearchConfig and not _is_modern(models[0]):
+        static = static and alone and not _is_modern(models[0])
+        if static and (changed := changed_code(models[0])):
+            report_unused("the search in fixed shapes", changed)
+            static = False
+        if static and type(search) is SearchConfig:
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(self.device) if compute.on_gpu else None

@@ -11,16 +11,16 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from seq2seq.decoder import DecoderCache, IncrementalDecoder
+from seq2seq.decoder import StepDecoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import nan_error, output_log_probabilities, pad
+from seq2seq.search import SearchState, nan_error, output_log_probabilities, pad
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import Transformer
 
 
-class EnsembleState(list[DecoderCache]):
+class EnsembleState(list[SearchState]):
     """The state of a search between two steps: the caches of all decoders."""
 
     def reorder(self, parents: Tensor) -> None:
@@ -37,7 +37,7 @@ class EnsembleState(list[DecoderCache]):
 class Ensemble:
     """Predicts the next token with several models of one vocabulary, as an `IncrementalDecoder`."""
 
-    def __init__(self, decoders: Sequence[IncrementalDecoder]) -> None:
+    def __init__(self, decoders: Sequence[StepDecoder]) -> None:
         self.decoders = decoders
 
     def begin(self, source: Tensor) -> EnsembleState:

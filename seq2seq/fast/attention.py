@@ -4,10 +4,10 @@ Its tiles of 128 rows hold several short sentences.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from seq2seq.fast.rows import Side
+from seq2seq.fast.rows import PaddedMask, RowAttention, Side
 
 _BLOCK = 128
 
@@ -15,7 +15,9 @@ _BLOCK = 128
 class FlexLayout:
     """Rows attend within their sentence by FlexAttention."""
 
-    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
+    def __init__(
+        self, queries: Side, keys: Side, mask: PaddedMask, *, causal: bool = False
+    ) -> None:
         query_sentence, key_sentence = _sentences(queries), _sentences(keys)  # (N,), (M,)
 
         def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -41,14 +43,11 @@ class FlexLayout:
             seq_lengths=(rows, len(key_sentence)),
         )
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, module: RowAttention) -> Tensor:
         """See `Layout.attend`; weights are not dropped out."""
-        q, k, v = (x.view(1, x.size(1), heads, -1).transpose(1, 2) for x in (query, key, value))
-        attended = flex_attention(q, k, v, block_mask=self.mask)  # (1, H, N, d_v)
+        attended = flex_attention(query, key, value, block_mask=self.mask)  # (1, H, N, d_v)
         assert isinstance(attended, Tensor)
-        return attended.transpose(1, 2).flatten(2)
+        return attended
 
 
 def _sentences(side: Side) -> Tensor:

@@ -8,20 +8,35 @@ recorded as a CUDA graph, one for each shape.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.config import Positions
-from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
+from seq2seq.decoder import (
+    CachedCrossAttention,
+    DecoderCache,
+    IncrementalDecoder,
+    LayerCache,
+    PrefixDecoder,
+    StepDecoder,
+    cache_of_step,
+    follows,
+)
 from seq2seq.fast import packed
+from seq2seq.fast.changes import changed_code, report_unused
 from seq2seq.fast.graphs import Buffers, Graphs
-from seq2seq.fast.rows import fused_attention
-from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer, attention
-from seq2seq.zoo.modern import ModernTransformer
+from seq2seq.fast.rows import FusedAttention, use_fused_attention
+from seq2seq.transformer import (
+    DecoderLayer,
+    MultiHeadAttention,
+    PositionalEncoding,
+    Transformer,
+)
 
 
 @dataclass
@@ -30,23 +45,17 @@ class PositionsFirstCache(LayerCache):
 
     length: int = 0
 
-    @classmethod
-    def start(cls, memory_keys: Tensor, memory_values: Tensor) -> Self:
-        """See `LayerCache.start`."""
-        cache = super().start(memory_keys, memory_values)
-        cache.keys, cache.values = (x.permute(2, 0, 1, 3) for x in (cache.keys, cache.values))
-        return cache
-
-    def append(self, key: Tensor, value: Tensor) -> None:
+    def write(self, key: Tensor, value: Tensor) -> None:
         """Add the newest position: key (N, H, K), value (N, H, d_v)."""
-        if self.length >= len(self.keys):
-            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+        self.keys, self.values = self._grown(self.keys, key), self._grown(self.values, value)
         self.keys[self.length] = key
         self.values[self.length] = value
         self.length += 1
 
     def attend(self, query: Tensor) -> Tensor:
         """Attend from the newest position, query (N, H, K), to all: (N, H, d_v)."""
+        assert self.keys is not None
+        assert self.values is not None
         keys, values = self.keys[: self.length], self.values[: self.length]  # (T, N, H, K)
         # With one query per head each matmul would be a row times a small matrix; multiplying and
         # summing over all rows at once takes half the time. The newest position needs no mask.
@@ -55,38 +64,80 @@ class PositionsFirstCache(LayerCache):
 
     def reorder(self, parents: Tensor) -> None:
         """See `LayerCache.reorder`."""
-        self.keys = self._reordered(self.keys, parents)
-        self.values = self._reordered(self.values, parents)
+        self.keys, self.values = (self._reordered(x, parents) for x in (self.keys, self.values))
 
-    def _grown(self, x: Tensor) -> Tensor:
+    def _grown(self, x: Tensor | None, newest: Tensor) -> Tensor:
+        if x is not None and self.length < len(x):
+            return x
         # Capacity doubles, so all copies together cost less than one more pass over the cache.
-        grown = x.new_empty(max(16, 2 * self.length), *x.shape[1:])
-        grown[: self.length] = x[: self.length]
+        grown = newest.new_empty(max(16, 2 * self.length), *newest.shape)
+        if x is not None:
+            grown[: self.length] = x[: self.length]
         return grown
 
-    def _reordered(self, x: Tensor, parents: Tensor) -> Tensor:
+    def _reordered(self, x: Tensor | None, parents: Tensor) -> Tensor | None:
+        if x is None:
+            return None
         # Equal capacities step after step let the allocator reuse freed memory.
         rows = x.new_empty(len(x), len(parents), *x.shape[2:])
         torch.index_select(x[: self.length], 1, parents, out=rows[: self.length])
         return rows
 
 
-def scaled_query_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
-) -> Tensor:
-    """Compute `transformer.attention` without dropout; queries are fewer numbers than scores."""
-    scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ key.transpose(-2, -1)
-    return scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ value
+class _NewestToken(Transformer):
+    """In a step, a mask that hides nothing: the newest token may attend to all positions so far."""
+
+    def target_mask(self, target_input: Tensor) -> Tensor:
+        """Return a mask () that is True."""
+        if cache_of_step() is None:
+            return super().target_mask(target_input)
+        return torch.ones((), dtype=torch.bool, device=target_input.device)
+
+
+class _SelfAttention(packed.PackedAttention):
+    """In a step, self-attention without small matmuls."""
+
+    layer: int
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """Attend from the newest position x (N, 1, D) to all positions so far: (N, 1, D)."""
+        cache = cache_of_step()
+        if cache is None:
+            return super().forward(x, memory, mask)
+        layer = cache.layers[self.layer]
+        assert isinstance(layer, PositionsFirstCache)
+        projected = self.project_self(x)  # (N, 1, H * K)
+        # (N, H, K)
+        query, key, value = (each.view(len(x), self.num_heads, -1) for each in projected)
+        layer.write(key, value)
+        return self.w_o(layer.attend(query).reshape(len(x), 1, -1))
+
+
+class _ScaledQueries(MultiHeadAttention):
+    """In a step, the queries are scaled, which are fewer numbers than the scores."""
+
+    def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Compute `transformer.attention` without dropout."""
+        if cache_of_step() is None:
+            return super().equation_1(query, key, value, mask)
+        scores = (query * (1.0 / math.sqrt(query.size(-1)))) @ key.transpose(-2, -1)
+        return scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ value
+
+
+class _CrossAttention(CachedCrossAttention, _ScaledQueries):
+    """In a step, one attention for all hypotheses of a sentence."""
 
 
 class FastIncrementalDecoder(IncrementalDecoder):
     """`IncrementalDecoder` with packed projections, and self-attention without small matmuls.
 
-    The model's attentions must be `PackedAttention`.
+    It changes the model in place, whose attentions must be `PackedAttention`.
     """
 
     layer_cache: type[LayerCache] = PositionsFirstCache
-    attend = staticmethod(scaled_query_attention)
+    self_attention: type[MultiHeadAttention] = _SelfAttention
+    cross_attention: type[MultiHeadAttention] = _CrossAttention
+    whole_model: type[Transformer] = _NewestToken
 
     def __init__(self, model: Transformer, pack: packed.Pack) -> None:
         super().__init__(model)
@@ -95,21 +146,6 @@ class FastIncrementalDecoder(IncrementalDecoder):
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
         return self.projection(states)
-
-    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """See `IncrementalDecoder.project_memory`."""
-        assert isinstance(module, packed.PackedAttention)
-        return module.project_memory(memory)
-
-    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """See `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, packed.PackedAttention)
-        assert isinstance(cache, PositionsFirstCache)
-        n, h = x.size(0), module.num_heads
-        projected = module.project_self(x)  # (N, 1, H * K)
-        query, key, value = (each.view(n, h, -1) for each in projected)  # (N, H, K)
-        cache.append(key, value)
-        return module.w_o(cache.attend(query).reshape(n, 1, -1))
 
 
 MULTIPLE = 16
@@ -183,9 +219,12 @@ class StaticLayerCache(PositionsFirstCache):
     """Keys (T, N, H, K) and values (T, N, H, d_v), filled up to the newest position."""
 
     table: BeamTable
+    keys: Tensor
+    values: Tensor
+    memory: tuple[Tensor, Tensor]
 
-    def append(self, key: Tensor, value: Tensor) -> None:
-        """Add the newest position: key (N, H, K), value (N, H, d_v)."""
+    def write(self, key: Tensor, value: Tensor) -> None:
+        """See `PositionsFirstCache.write`."""
         self.keys.index_copy_(0, self.table.newest, key.unsqueeze(0))
         self.values.index_copy_(0, self.table.newest, value.unsqueeze(0))
 
@@ -199,11 +238,18 @@ class StaticLayerCache(PositionsFirstCache):
 class StaticCache(DecoderCache):
     """The state of a search between two steps, in buffers; it begins without any slots."""
 
-    def __init__(self, layers: list[LayerCache], source_mask: Tensor, table: BeamTable) -> None:
-        super().__init__(layers, source_mask)
+    layers: list[StaticLayerCache]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        layers: list[StaticLayerCache],
+        memory: Tensor,
+        source_mask: Tensor,
+        table: BeamTable,
+    ) -> None:
+        super().__init__(list(layers), memory, source_mask)
         self.table, self.buffers = table, table.buffers
         for layer in layers:
-            assert isinstance(layer, StaticLayerCache)
             layer.table = table
 
     @property
@@ -224,9 +270,12 @@ class StaticCache(DecoderCache):
             for name in ("keys", "values"):
                 values = collect(getattr(layer, name), slots)  # (T, N, H, K) -> (T, n, H, K)
                 setattr(layer, name, self.buffers.store(f"{name} {number}", values))
-            for name in ("memory_keys", "memory_values"):
-                values = getattr(layer, name).index_select(0, sentences)  # (b, H, S, K)
-                setattr(layer, name, self.buffers.store(f"{name} {number}", values))
+            kept = (x.index_select(0, sentences) for x in layer.memory)  # (b, H, S, K)
+            keys, values = (
+                self.buffers.store(f"memory {name} {number}", x)
+                for name, x in zip(("keys", "values"), kept, strict=True)
+            )
+            layer.memory = keys, values
         self.source_mask = self.buffers.store("mask", self.source_mask.index_select(0, sentences))
         table.keep(len(rows))
         table.reorders = len(rows) > len(sentences)
@@ -255,27 +304,44 @@ class LastingPositions(nn.Module):
         self.encoding = encoding
         self.tables: list[Tensor] = []
 
-    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """See `PositionalEncoding.forward`."""
-        vectors: Tensor = self.encoding(x, first_position)
+        vectors: Tensor = self.encoding(x)
         if not any(table is self.encoding.table for table in self.tables):
             self.tables.append(self.encoding.table)
         return vectors
+
+
+class _NewestPosition(nn.Module):
+    """In a step, the encoding of the position that a number on the device says."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the encoding (1, D) of the newest position."""
+        cache = cache_of_step()
+        if cache is None:
+            return super().forward(x)
+        assert isinstance(cache, StaticCache)
+        return cache.table.encodings.index_select(0, cache.table.newest)
+
+
+class _FusedCrossAttention(CachedCrossAttention, FusedAttention):
+    """In a step, one attention for all hypotheses of a sentence, by one kernel."""
 
 
 class StaticDecoder(FastIncrementalDecoder):
     """`FastIncrementalDecoder` whose steps of equal shapes read and write the same memory."""
 
     layer_cache = StaticLayerCache
-    attend = staticmethod(fused_attention)
+    cross_attention = _FusedCrossAttention
+    positions = _NewestPosition
 
     def __init__(
         self, model: Transformer, pack: packed.Pack, buffers: Buffers, graphs: Graphs | None = None
     ) -> None:
-        super().__init__(model, pack)
         self.buffers, self.graphs = buffers, graphs
         if isinstance(model.positions, PositionalEncoding):
             model.positions = LastingPositions(model.positions)
+        super().__init__(model, pack)
 
     def begin(self, source: Tensor) -> StaticCache:
         """See `IncrementalDecoder.begin`; sources have few lengths, and their encoder graphs."""
@@ -296,18 +362,26 @@ class StaticDecoder(FastIncrementalDecoder):
 
     def start(self, memory: Tensor, source_mask: Tensor) -> StaticCache:
         """See `IncrementalDecoder.start`; the length of memory (B, S, D) is a multiple."""
-        layers = super().start(memory, source_mask).layers
-        return StaticCache(layers, source_mask, BeamTable(self.buffers, self.model, memory))
+        layers = []
+        for layer in self.model.decoder.layers:
+            assert isinstance(layer, DecoderLayer)
+            key, value = layer.cross_attention.keys_and_values(memory)
+            cache = StaticLayerCache(
+                key.new_empty(0, len(key), key.size(1), key.size(3)),
+                value.new_empty(0, len(value), value.size(1), value.size(3)),
+                (key.contiguous(), value.contiguous()),
+            )
+            layers.append(cache)
+        table = BeamTable(self.buffers, self.model, memory)
+        return StaticCache(layers, memory, source_mask, table)
 
     def step(self, token_ids: Tensor, cache: DecoderCache) -> Tensor:
         """See `IncrementalDecoder.step`."""
         assert isinstance(cache, StaticCache)
-        table = cache.table
-        table.begin_step()
-        x = self.model.target_embedding(token_ids.unsqueeze(1))  # (N, 1, D)
-        x = self.decode(x + table.encodings.index_select(0, table.newest), cache)
-        table.newest += 1
-        return self.project(x.squeeze(1))
+        cache.table.begin_step()
+        logits = super().step(token_ids, cache)
+        cache.table.newest += 1
+        return logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,26 +393,58 @@ class TranslationKernels:
     static: bool | None = None  # beam search in few shapes at fixed addresses; by default on a GPU
 
 
+_REPEATED = (
+    "transformer.attention()",
+    "transformer.causal_mask()",
+    "transformer.MultiHeadAttention",
+    "transformer.Transformer.project()",
+    "transformer.Transformer.target_mask()",
+)
+"""What `PackedAttention` and `FastIncrementalDecoder` compute in their own way."""
+
+
 def use_translation_kernels(
     model: Transformer,
     dtype: torch.dtype,
     kernels: TranslationKernels,
     buffers: Buffers | None = None,
     graphs: Graphs | None = None,
-) -> IncrementalDecoder:
+) -> StepDecoder:
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 
-    With `buffers`, the decoder is a `StaticDecoder`, which keeps its tensors in them. A modern
-    model's decoder is the plain one.
+    With `buffers`, the decoder is a `StaticDecoder`, which keeps its tensors in them: no code of
+    the model may be changed. The decoder of a modern or changed model is the fastest one that does
+    what the model does.
     """
     on_gpu = model.embedding.weight.is_cuda
+    changed = changed_code(model)
+    repeated = [name for name in changed if name.startswith(_REPEATED)]
     pack: packed.Pack = packed.plain_matmul
     if kernels.packed and not on_gpu and packed.can_pack(dtype):
         pack = packed.packed_matmul
     if kernels.step or buffers is not None or pack is not packed.plain_matmul:
-        packed.pack_linears(model, pack, fused_attention if on_gpu else attention)
+        packed.pack_linears(model, pack, attentions=not repeated)
+        if on_gpu and not repeated:
+            use_fused_attention(model)
     if buffers is not None:
         return StaticDecoder(model, pack, buffers, graphs)
-    if kernels.step and not isinstance(model, ModernTransformer):
-        return FastIncrementalDecoder(model, pack)
-    return incremental_decoder(model)
+    decoders: list[Callable[[Transformer], StepDecoder]] = [IncrementalDecoder]
+    if kernels.step and _is_packed(model):
+        decoders.insert(0, partial(FastIncrementalDecoder, pack=pack))
+    if not changed:
+        return decoders[0](model)
+    for decoder in decoders:
+        if follows(decoder, model):
+            if repeated or decoder is not decoders[0]:
+                report_unused("the fast forms of attention", repeated or changed)
+            return decoder(model)
+    report_unused("a search that keeps keys and values", changed)
+    return PrefixDecoder(model)
+
+
+def _is_packed(model: Transformer) -> bool:
+    """Return whether all attentions of the decoder are the paper's, and the logits, too."""
+    layers = (layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer))
+    attentions = (m for layer in layers for m in (layer.self_attention, layer.cross_attention))
+    is_paper = type(model).project is Transformer.project
+    return is_paper and all(type(module) is packed.PackedAttention for module in attentions)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.decoder import cache_of_step
 from seq2seq.fast import replace_modules
 from seq2seq.transformer import MultiHeadAttention, Transformer
-from seq2seq.zoo.modern import ModernTransformer
 
 
 def round_batch_size(sentences: int) -> int:
@@ -34,8 +34,6 @@ Matmul: TypeAlias = Callable[[Tensor], Tensor]
 """Maps x (..., K) to (..., M), each row from its own row alone."""
 Pack: TypeAlias = Callable[[Tensor, Tensor | None], Matmul]
 """Takes a matrix W (M, K) and a bias b (M,) or None, and makes the function x -> x W^T + b."""
-Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor, nn.Module], Tensor]
-"""Equation 1: `model.transformer.attention`, or a fast form of it."""
 
 
 def fill_up_rows(matmul: Matmul) -> Matmul:
@@ -84,11 +82,13 @@ def plain_matmul(matrix: Tensor, bias: Tensor | None) -> Matmul:
     return partial(F.linear, weight=matrix, bias=bias)
 
 
-def pack_linears(model: Transformer, pack: Pack, attend: Attend) -> None:
-    """Replace the linear layers of a model, in place; it can no longer be trained or saved."""
-    replace_modules(model, MultiHeadAttention, lambda m: PackedAttention(m, pack, attend))
-    if isinstance(model, ModernTransformer):
-        model.use_equation_1(attend)
+def pack_linears(model: Transformer, pack: Pack, *, attentions: bool) -> None:
+    """Replace the linear layers of a model, in place; it can no longer be trained or saved.
+
+    With `attentions`, those of the paper get their projections by fewer matmuls.
+    """
+    if attentions:
+        replace_modules(model, MultiHeadAttention, lambda m: PackedAttention(m, pack))
     replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
 
 
@@ -130,9 +130,8 @@ class PackedLinear(nn.Linear):
 class PackedAttention(MultiHeadAttention):
     """Self-attention by one matmul for W^Q, W^K and W^V, cross-attention by one for W^K and W^V."""
 
-    def __init__(self, plain: MultiHeadAttention, pack: Pack, attend: Attend) -> None:
+    def __init__(self, plain: MultiHeadAttention, pack: Pack) -> None:
         self.__dict__.update(plain.__dict__)
-        self.attend = attend
         layers = [(linear.weight, linear.bias) for linear in (plain.w_q, plain.w_k, plain.w_v)]
         self.sizes = [len(matrix) for matrix, _ in layers]
         self.kv = PackedMatmul(pack, *layers[1:])
@@ -140,12 +139,10 @@ class PackedAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """See `MultiHeadAttention.forward`."""
-        if memory is x:
-            query, key, value = map(self.split_heads, self.project_self(x))
-        else:
-            query = self.split_heads(self.w_q(x))
-            key, value = self.project_memory(memory)
-        heads = self.attend(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        if memory is not x or cache_of_step() is not None:  # other keys are in the cache
+            return super().forward(x, memory, mask)
+        query, key, value = map(self.split_heads, self.project_self(x))
+        heads = self.equation_1(query, key, value, mask)  # (B, H, T, d_v)
         return self.w_o(self.concatenate_heads(heads))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,7 +150,7 @@ class PackedAttention(MultiHeadAttention):
         query, key, value = torch.split(self.qkv(x), self.sizes, dim=-1)
         return query, key, value
 
-    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Map memory (B, S, D) to keys (B, H, S, K) and values (B, H, S, d_v)."""
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """See `MultiHeadAttention.keys_and_values`."""
         key, value = torch.split(self.kv(memory), self.sizes[1:], dim=-1)
         return self.split_heads(key), self.split_heads(value)

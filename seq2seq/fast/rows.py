@@ -5,9 +5,10 @@ it up, so that a GPU repeats one graph, and oneDNN compiles its matmuls once. On
 sentences. Rows that fill up form sentences of their own, whose targets are padding.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -15,10 +16,10 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
+from seq2seq.decoder import override
 from seq2seq.encoded_corpus import Tokens
 from seq2seq.tokenizer import PADDING_ID, START_ID
-from seq2seq.transformer import MultiHeadAttention, Transformer, attention, causal_mask
-from seq2seq.zoo.modern import ModernAttention, ModernTransformer
+from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer, attention
 
 # Up to this many elements of queries, float32 takes less time than compiling for bf16.
 _SMALL = 2**19
@@ -130,69 +131,227 @@ def fused_attention(
     return F.scaled_dot_product_attention(query, key, value, mask, rate)
 
 
-class Layout(Protocol):
-    """Which rows attend to which: what `RowAttention` has in place of a mask."""
+class FusedAttention(MultiHeadAttention):
+    """Equation 1 by one kernel."""
 
-    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None: ...
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
-    ) -> Tensor:
-        """Compute equation 1 of query (1, N, H * K), key and value (1, M, ...): (1, N, H * d_v)."""
+    def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """See `MultiHeadAttention.equation_1`."""
+        return fused_attention(query, key, value, mask, self.dropout)
 
 
-class RowAttention(MultiHeadAttention):
-    """Multi-head attention between rows, sharing the parameters of a plain one."""
+def use_fused_attention(model: Transformer) -> None:
+    """Compute equation 1 by one kernel in the attentions that compute it as the paper's do."""
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention) and has_equation_1(module):
+            override(module, FusedAttention)
 
-    def __init__(self, plain: MultiHeadAttention) -> None:
-        self.__dict__.update(plain.__dict__)
 
-    def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:  # type: ignore[override]
-        """Attend from x (1, N, D) to memory (1, M, D): (1, N, D)."""
-        # (1, N, H * K), (1, M, H * K) and (1, M, H * d_v)
-        if memory is x:
-            query, key, value = _project(x, self.w_q, self.w_k, self.w_v)
-        else:
-            query, (key, value) = self.w_q(x), _project(memory, self.w_k, self.w_v)
-        return self.w_o(layout.attend(query, key, value, self.num_heads, self.dropout))
+def has_equation_1(module: MultiHeadAttention) -> bool:
+    """Return whether an attention computes equation 1 as the paper's do."""
+    return type(module).equation_1 is MultiHeadAttention.equation_1
+
+
+class JoinedProjections(MultiHeadAttention):
+    """Queries, keys and values by one matmul in self-attention, keys and values in the other."""
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """See `MultiHeadAttention.forward`."""
+        if memory is not x:
+            return super().forward(x, memory, mask)
+        query, key, value = map(self.split_heads, _project(x, self.w_q, self.w_k, self.w_v))
+        heads = self.equation_1(query, key, value, mask)  # (B, H, T, d_v)
+        return self.w_o(self.concatenate_heads(heads))
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """See `MultiHeadAttention.keys_and_values`."""
+        key, value = _project(memory, self.w_k, self.w_v)
+        return self.split_heads(key), self.split_heads(value)
 
 
 def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
-    """Apply linear layers to x, on a GPU in one matmul."""
-    if not x.is_cuda:
-        return [linear(x) for linear in linears]
+    """Apply linear layers to x in one matmul."""
     weights: list[Tensor] = [linear.weight for linear in linears]
     biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
     projected = F.linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
     return torch.split(projected, [linear.out_features for linear in linears], dim=-1)
 
 
+# A model reads rows with its own code, which is told where sentences begin. In place of a mask, its
+# attentions are given a layout.
+
+
+class Layout(Protocol):
+    """Which rows attend to which."""
+
+    def __init__(
+        self, queries: Side, keys: Side, mask: "PaddedMask", *, causal: bool = False
+    ) -> None:
+        """Let the rows of each sentence attend to those of the same sentence among the keys.
+
+        `mask` makes the model's own mask of padded sentences; `causal` says that the paper's hides
+        what is to the right.
+        """
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, module: "RowAttention") -> Tensor:
+        """Compute equation 1 of query (1, H, N, K), key and value (1, H, M, ...)."""
+
+
+class SourceLayouts(NamedTuple):
+    """In place of the source's mask: how the rows of either side attend to those of the source."""
+
+    encoder: Layout
+    decoder: Layout
+
+
+class RowAttention(MultiHeadAttention):
+    """Equation 1 between rows, given a layout in place of a mask."""
+
+    def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
+        """See `Layout.attend`."""
+        attended: Tensor = mask.attend(query, key, value, self)
+        return attended
+
+    def of_padded(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Compute equation 1 as the module does that reads padded sentences."""
+        return super().equation_1(query, key, value, mask)
+
+
+@dataclass
+class Reading:
+    """What a model reads."""
+
+    batch: RowBatch | None = None
+    layout: type[Layout] | None = None
+    side: Side | None = None
+    """The side that was embedded last."""
+
+
+class RowPositions(nn.Module):
+    """The encodings of rows."""
+
+    reading: Reading
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the encoding (N, D) of the place of each row of x (1, N, D) in its sentence."""
+        side = self.reading.side
+        if side is None:
+            return super().forward(x)
+        vectors: Tensor = super().forward(x.new_zeros(1, side.longest, x.size(2)))
+        return vectors.index_select(-2, side.positions)
+
+
+class RowTransformer(Transformer):
+    """A model that reads rows."""
+
+    reading: Reading
+
+    def source_mask(self, source: Tensor) -> Any:
+        """Return the layouts of source (1, M)."""
+        batch, layout, own_mask = self.reading.batch, self.reading.layout, super().source_mask
+        assert batch is not None
+        assert layout is not None
+
+        def mask(grid: Grid) -> Tensor:
+            return own_mask(grid.pad(source, self.padding_id))
+
+        return SourceLayouts(
+            layout(batch.source_side, batch.source_side, mask),
+            layout(batch.target_side, batch.source_side, mask),
+        )
+
+    def target_mask(self, target_input: Tensor) -> Any:
+        """Return the layout of target_input (1, N)."""
+        batch, layout, own_mask = self.reading.batch, self.reading.layout, super().target_mask
+        assert batch is not None
+        assert layout is not None
+
+        def mask(grid: Grid) -> Tensor:
+            return own_mask(grid.pad(target_input, self.padding_id))
+
+        return layout(batch.target_side, batch.target_side, mask, causal=True)
+
+    def encode(self, source: Tensor, source_mask: Any) -> Tensor:
+        """Map source (1, M) to memory (1, M, D)."""
+        return super().encode(source, source_mask.encoder)
+
+    def decode(self, target_input: Tensor, memory: Tensor, source_mask: Any) -> Tensor:
+        """Compute the decoder's last states (1, N, D)."""
+        return super().decode(target_input, memory, source_mask.decoder)
+
+    def embed(self, token_ids: Tensor, *, is_target: bool = False) -> Tensor:
+        """Map the ids (1, N) of a side to (1, N, D)."""
+        batch = self.reading.batch
+        assert batch is not None
+        self.reading.side = batch.target_side if is_target else batch.source_side
+        return super().embed(token_ids, is_target=is_target)
+
+
+def read_rows(model: Transformer) -> None:
+    """Let a model read rows, in place."""
+    reading = Reading()
+    for module in list(model.modules()):
+        if isinstance(module, MultiHeadAttention):
+            override(module, RowAttention)
+        elif isinstance(module, PositionalEncoding) or module is model.positions:
+            override(module, RowPositions, reading=reading)
+    override(model, RowTransformer, reading=reading)
+
+
 def row_states(model: Transformer, batch: RowBatch, layout: type[Layout]) -> Tensor:
-    """Compute `Transformer.decoder_states` of rows: (N, D).
+    """Compute `Transformer.decoder_states` of rows, with a model that reads them: (N, D)."""
+    return _read(model, batch, layout, model.decoder_states)
 
-    The model's attentions must be for rows.
+
+def row_logits(model: Transformer, batch: RowBatch, layout: type[Layout]) -> Tensor:
+    """Compute the logits of rows, with a model that reads them: (N, V)."""
+    return _read(model, batch, layout, model.forward)
+
+
+def _read(
+    model: Transformer,
+    batch: RowBatch,
+    layout: type[Layout],
+    function: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    assert isinstance(model, RowTransformer)
+    reading = model.reading
+    reading.batch, reading.layout = batch, layout
+    try:
+        return function(batch.source.unsqueeze(0), batch.target_input.unsqueeze(0)).squeeze(0)
+    finally:
+        reading.batch = reading.side = None
+
+
+@torch.no_grad()
+def follows_padded(model: Transformer) -> bool:
+    """Return whether a model finds for rows what it finds for padded sentences, but for dropout.
+
+    It is tried on a copy of the model in float32, in training mode with dropout rates of 0.
     """
-    source, target = batch.source_side, batch.target_side
-    # The layers hand these to their attentions in place of masks.
-    encoder: Any = layout(source, source)
-    decoder: Any = layout(target, target, causal=True)
-    cross: Any = layout(target, source)
-    x = _embed(model, model.embedding, batch.source, source)
-    memory = model.encoder(x, encoder)  # (1, M, D)
-    if isinstance(model, ModernTransformer):
-        memory = model.encoder_norm(memory)
-    x = _embed(model, model.target_embedding, batch.target_input, target)
-    states: Tensor = model.decoder(x, memory, decoder, cross)  # (1, N, D)
-    if isinstance(model, ModernTransformer):
-        states = model.decoder_norm(states)
-    return states.squeeze(0)
-
-
-def _embed(model: Transformer, embedding: nn.Embedding, ids: Tensor, side: Side) -> Tensor:
-    """Compute `Transformer.embed` of ids (N,): (1, N, D)."""
-    x = embedding(ids).unsqueeze(0)
-    vectors = model.positions(x.new_empty(1, side.longest, x.size(2)))  # (longest, D)
-    return model.dropout(x + vectors.index_select(0, side.positions))
+    model = copy.deepcopy(model).float().train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    words, device = model.embedding.num_embeddings, model.embedding.weight.device
+    sources, targets = ([5, 3, 9, 4], [7], [2, 6, 4, 8, 5, 3]), ([4, 6], [3, 8, 5, 7, 9], [6, 2, 4])
+    sides = []
+    for sentences in (sources, targets):
+        ids = (np.concatenate(sentences) + PADDING_ID) % words
+        sides.append((ids, np.array(list(map(len, sentences)))))
+    batch = pack((sides[0], sides[1])).to(device)
+    grids = Grid(batch.source_side), Grid(batch.target_side)
+    source = grids[0].pad(batch.source.unsqueeze(0), PADDING_ID)
+    target_input = grids[1].pad(batch.target_input.unsqueeze(0), PADDING_ID)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        expected = grids[1].collect(model(source, target_input))
+        read_rows(model)
+        torch.manual_seed(1)
+        try:
+            found = row_logits(model, batch, GridLayout)
+        except Exception:  # a changed model may be unable to read rows
+            return False
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
 
 
 # Attention within padded sentences: on a CPU, and for what fused kernels can't do.
@@ -214,6 +373,11 @@ class Grid:
         rows = len(side.positions)
         sentences = sentences.repeat_interleave(lengths, output_size=rows)
         self.places = sentences * longest + side.positions  # (N,), in P * T
+
+    def pad(self, ids: Tensor, padding_id: int) -> Tensor:
+        """Put the ids (1, N) of rows in their places, padding around them: (P, T)."""
+        slots = ids.squeeze(0).index_select(0, self.slots).view(self.shape)
+        return slots.masked_fill(~self.is_token, padding_id)
 
     def spread(self, rows: Tensor) -> Tensor:
         """Put rows (N, D) in their places: (P, T, D)."""
@@ -243,55 +407,41 @@ def is_compiled_by_onednn(x: Tensor) -> bool:
     return not x.is_cuda and x.dtype is torch.bfloat16 and torch.cpu._is_amx_tile_supported()
 
 
+PaddedMask: TypeAlias = Callable[[Grid], Tensor]
+"""Makes the mask that a model has for padded sentences."""
+
+
 class GridLayout:
     """Attention within padded sentences: on a CPU, and for what fused kernels can't do."""
 
-    def __init__(self, queries: Side, keys: Side, *, causal: bool = False) -> None:
+    def __init__(
+        self, queries: Side, keys: Side, mask: PaddedMask, *, causal: bool = False
+    ) -> None:
         self.queries = Grid(queries)
         self.keys = self.queries if queries is keys else Grid(keys)
-        if causal:
-            self.mask = causal_mask(queries.longest, queries.starts.device)  # (T, T)
-        else:
-            # Rows that fill up may have no keys: any number does for them.
-            self.mask = self.keys.is_token.clone()
-            self.mask[:, 0] = True
-            self.mask = self.mask[:, None, None, :]  # (P, 1, 1, S)
+        shown = mask(self.keys)
+        # Rows that fill up may have no keys: any number does for them.
+        self.mask = shown | ~shown.any(dim=-1, keepdim=True)
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, heads: int, dropout: nn.Module
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, module: RowAttention) -> Tensor:
         """See `Layout.attend`."""
-        dtype = query.dtype
+        dtype, heads = query.dtype, query.size(1)
         if is_compiled_by_onednn(query) and query.numel() <= _SMALL:
             dtype = torch.promote_types(dtype, torch.float32)
-        form = fused_attention if query.is_cuda else attention
         with torch.autocast(query.device.type, enabled=False):
-            attended = form(
-                _heads(query, self.queries, heads, dtype),  # (P, H, T, K)
-                _heads(key, self.keys, heads, dtype),  # (P, H, S, K)
-                _heads(value, self.keys, heads, dtype),  # (P, H, S, d_v)
+            attended = module.of_padded(
+                _spread_heads(query, self.queries, dtype),  # (P, H, T, K)
+                _spread_heads(key, self.keys, dtype),  # (P, H, S, K)
+                _spread_heads(value, self.keys, dtype),  # (P, H, S, d_v)
                 self.mask,
-                dropout,
             )
         joined = attended.transpose(1, 2).flatten(2)  # (P, T, H * d_v)
-        return self.queries.collect(joined).to(query.dtype).unsqueeze(0)
+        rows = self.queries.collect(joined).to(query.dtype)  # (N, H * d_v)
+        return rows.view(1, len(rows), heads, -1).transpose(1, 2)
 
 
-def _heads(x: Tensor, grid: Grid, heads: int, dtype: torch.dtype) -> Tensor:
-    """Put rows (1, N, H * K) in their places and heads: (P, H, T, K)."""
-    split = grid.spread(x.squeeze(0)).view(*grid.shape, heads, -1).transpose(1, 2)
-    return split.to(dtype, memory_format=torch.contiguous_format)
-
-
-class PaddedAttention(ModernAttention):
-    """A modern model's attention within padded sentences, sharing the parameters of a plain one."""
-
-    def __init__(self, plain: ModernAttention) -> None:
-        self.__dict__.update(plain.__dict__)
-
-    def forward(self, x: Tensor, memory: Tensor, layout: GridLayout) -> Tensor:  # type: ignore[override]
-        """Attend from x (1, N, D) to memory (1, M, D): (1, N, D)."""
-        queries = layout.queries.spread(x.squeeze(0))  # (P, T, D)
-        keys = queries if memory is x else layout.keys.spread(memory.squeeze(0))  # (P, S, D)
-        attended = super().forward(queries, keys, layout.mask)  # (P, T, D)
-        return layout.queries.collect(attended).unsqueeze(0)
+def _spread_heads(x: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
+    """Put the heads of rows (1, H, N, K) in their places: (P, H, T, K)."""
+    rows = x.transpose(1, 2).flatten(2).squeeze(0)  # (N, H * K)
+    spread = grid.spread(rows).view(*grid.shape, x.size(1), -1).transpose(1, 2)
+    return spread.to(dtype, memory_format=torch.contiguous_format)

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
+from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.loss import Loss
+from seq2seq.fast.changes import changed_code, report_unused
+from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
-from seq2seq.zoo.modern import ModernAttention, ModernTransformer
+from seq2seq.zoo.modern import ModernTransformer
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
 # of bfloat16 on a GPU, for large matmuls.
@@ -196,6 +198,23 @@ class GpuDropout(nn.Dropout):
         return (x.to(exact) * mask / (1.0 - rate)).to(x.dtype)
 
 
+_ATTENTION = (
+    "transformer.attention()",
+    "transformer.causal_mask()",
+    "transformer.MultiHeadAttention",
+    "transformer.Transformer.source_mask()",
+    "transformer.Transformer.target_mask()",
+)
+"""What fused attention computes in its own way."""
+_LOSS = (
+    "loss.",
+    "transformer.Transformer.forward()",
+    "transformer.Transformer.output_matrix()",
+    "transformer.Transformer.project()",
+)
+"""What `projected_loss` computes in its own way."""
+
+
 def can_compile(device: torch.device) -> bool:
     """Return whether PyTorch has its compiler for this GPU; on a CPU it would gain nothing."""
     from torch.utils._triton import has_triton
@@ -235,8 +254,21 @@ class FastModel:
         self.compute, self.dropout, self.residual = compute, dropout, residual
         shared = {id(parameter): parameter for parameter in model.parameters()}
         self.model = copy.deepcopy(model, shared).train()
+        changed = changed_code(model)
+        own_attention = [name for name in changed if name.startswith(_ATTENTION)]
+        if own_attention and compute.on_gpu:
+            report_unused("fused attention", own_attention)
+        own_loss = [name for name in changed if name.startswith(_LOSS)]
+        own_loss += [
+            n
+            for n in ("forward", "project")
+            if getattr(type(model), n) is not getattr(Transformer, n)
+        ]
+        if own_loss:
+            report_unused("the loss by chunks", own_loss)
+        self.own_attention, self.own_loss = bool(own_attention), bool(own_loss)
         compiled = compiled and can_compile(compute.device)
-        self.layout = choose_layout(model, compiled=compiled)
+        self.layout = choose_layout(model, compiled=compiled and not self.own_attention)
         self.joins = self.layout is not rows.GridLayout
         """Whether all micro-batches of a process are computed at once, if they fit into memory."""
         like = torch.empty(0, dtype=compute.dtype, device=compute.device)
@@ -258,10 +290,12 @@ class FastModel:
     def _exchange_modules(self) -> None:
         """Put fast modules in place; parameters and their names don't change."""
         model, on_gpu = self.model, self.compute.on_gpu
-        replace_modules(model, MultiHeadAttention, rows.RowAttention)
-        replace_modules(model, ModernAttention, rows.PaddedAttention)
-        if on_gpu and isinstance(model, ModernTransformer):
-            model.use_equation_1(rows.fused_attention)
+        if on_gpu and not self.own_attention:
+            for module in model.modules():
+                if type(module) is MultiHeadAttention:
+                    override(module, rows.JoinedProjections)
+            rows.use_fused_attention(model)
+        rows.read_rows(model)
         if self.dropout:
             kind = GpuDropout if on_gpu else CpuDropout
             replace_modules(model, nn.Dropout, lambda plain: kind(plain.p))
@@ -269,7 +303,7 @@ class FastModel:
                 if isinstance(module, GpuDropout):
                     module.share = torch.as_tensor(self.numbers.dropout)
                 # Fused attention reads the rate of its dropout on the host; no graph records it.
-                elif on_gpu and isinstance(module, (MultiHeadAttention, ModernAttention)):
+                elif on_gpu and isinstance(module, MultiHeadAttention):
                     module.dropout = nn.Dropout(module.dropout.p)
             self.dropouts = {
                 m: m.p
@@ -293,6 +327,11 @@ class FastModel:
 
     def loss(self, batch: rows.RowBatch, smoothing: float) -> Loss:
         """Compute the sums over the batch's target tokens."""
+        if self.own_loss:
+            logits = rows.row_logits(self.model, batch, self.layout)
+            return label_smoothed_loss(
+                logits, batch.target_output, smoothing=smoothing, padding_id=self.model.padding_id
+            )
         return projected_loss(
             rows.row_states(self.model, batch, self.layout),
             self.model.output_matrix,
@@ -308,7 +347,9 @@ def choose_layout(model: Transformer, *, compiled: bool) -> type[rows.Layout]:
     config = model.config
     is_modern = isinstance(model, ModernTransformer)
     too_narrow = min(config.key_width, config.value_width) < 16
-    if not compiled or is_modern or too_narrow or config.attention_dropout:
+    attentions = (m for m in model.modules() if isinstance(m, MultiHeadAttention))
+    is_changed = not all(map(rows.has_equation_1, attentions))
+    if not compiled or is_modern or is_changed or too_narrow or config.attention_dropout:
         return rows.GridLayout
     from seq2seq.fast.attention import FlexLayout
 

@@ -21,13 +21,15 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from seq2seq.batches import cut
-from seq2seq.device import HostCopy, oom_as_user_error
+from seq2seq.device import Compute, HostCopy, oom_as_user_error
 from seq2seq.encoded_corpus import PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast import rows
+from seq2seq.fast.changes import changed_code, report_unused
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.training import FastModel, StepNumbers
 from seq2seq.settings import Setting
+from seq2seq.transformer import Transformer
 from seq2seq.update import (
     RunningMean,
     StepBatches,
@@ -248,6 +250,17 @@ class StartedUpdate(NamedTuple):
 
 
 # Memory.
+
+
+def make_updater(
+    model: Transformer, *given: Any, compute: Compute, compiled: bool = True, **chosen: Any
+) -> Updater:
+    """Make a fast updater; for a changed model that needs padded sentences, a plain one."""
+    changed = changed_code(model)
+    if changed and not rows.follows_padded(model):
+        report_unused("fast training", changed)
+        return Updater(model, *given, compute=compute, **chosen)
+    return FastUpdater(model, *given, compute=compute, compiled=compiled, **chosen)
 
 
 def fit_memory(updater: FastUpdater, epoch: int) -> float:

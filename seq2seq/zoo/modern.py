@@ -13,20 +13,16 @@
 `transformer.py`, and G is the number of heads of keys and values.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from seq2seq.config import Activation, Norm, NormPosition, Positions, TransformerConfig
-from seq2seq.decoder import DecoderCache, IncrementalDecoder, LayerCache, incremental_decoder
 from seq2seq.transformer import (
     DecoderLayer,
     EncoderLayer,
     FeedForward,
     MultiHeadAttention,
     PositionalEncoding,
-    attention,
 )
 from seq2seq.zoo.variants import ACTIVATIONS, VariantTransformer
 
@@ -54,12 +50,6 @@ class ModernTransformer(VariantTransformer):
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """See `Transformer.decode`."""
         return self.decoder_norm(super().decode(target_input, memory, source_mask))
-
-    def use_equation_1(self, attention: Callable[..., Tensor]) -> None:
-        """Compute equation 1 by a fast form of `attention`."""
-        for module in self.modules():
-            if isinstance(module, ModernAttention):
-                module.equation_1 = attention
 
 
 # 3.1 Encoder and decoder stacks: "Pre-LN" is x + Dropout(Sublayer(LayerNorm(x))), so that no norm
@@ -146,9 +136,6 @@ class ModernAttention(MultiHeadAttention):
     queries and keys are in different sentences, there are no positions, as in the paper.
     """
 
-    equation_1: Callable[..., Tensor] = staticmethod(attention)
-    """`attention`, or a fast form of it."""
-
     def __init__(self, config: TransformerConfig, *, is_self: bool) -> None:
         nn.Module.__init__(self)
         d_model, heads, bias = config.d_model, config.num_heads, config.attention_bias
@@ -164,30 +151,23 @@ class ModernAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """See `MultiHeadAttention.forward`."""
-        return self.attend(x, *self.project_memory(memory), mask)
-
-    def project_memory(self, memory: Tensor, first_position: int = 0) -> tuple[Tensor, Tensor]:
-        """Map memory (B, S, D) to keys (B, G, S, K), turned, and values (B, G, S, d_v)."""
-        key = self.w_k(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
-        value = self.w_v(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
-        return self.turn(key, first_position), value
-
-    def attend(
-        self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor, first_position: int = 0
-    ) -> Tensor:
-        """Attend from x (B, T, D) to keys (B, G, S, K) and values (B, G, S, d_v): (B, T, D)."""
-        query = self.turn(self.split_heads(self.w_q(x)), first_position)  # (B, H, T, K)
+        key, value = self.keys_and_values(memory)  # (B, G, S, K), (B, G, S, d_v)
+        query = self.turn(self.split_heads(self.w_q(x)))  # (B, H, T, K)
         shared_by = self.num_heads // self.kv_heads
         key = key.repeat_interleave(shared_by, dim=1)  # (B, H, S, K)
         value = value.repeat_interleave(shared_by, dim=1)  # (B, H, S, d_v)
-        heads = self.equation_1(query, key, value, mask, self.dropout)  # (B, H, T, d_v)
+        heads = self.equation_1(query, key, value, mask)  # (B, H, T, d_v)
         return self.w_o(self.concatenate_heads(heads))
 
-    def turn(self, heads: Tensor, first_position: int) -> Tensor:
-        """Rotate queries or keys (B, H or G, T, K) at consecutive positions, if that is chosen."""
-        if self.angles is None:
-            return heads
-        return rotate(heads, self.angles(heads[:, 0], first_position))
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Map memory (B, S, D) to keys (B, G, S, K), turned, and values (B, G, S, d_v)."""
+        key = self.w_k(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
+        value = self.w_v(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2)
+        return self.turn(key), value
+
+    def turn(self, heads: Tensor) -> Tensor:
+        """Rotate queries or keys (B, H or G, T, K) by their positions, if that is chosen."""
+        return heads if self.angles is None else rotate(heads, self.angles(heads[:, 0]))
 
 
 def rotate(x: Tensor, sinusoids: Tensor) -> Tensor:
@@ -235,57 +215,6 @@ class NoPositions(PositionalEncoding):
     compute = staticmethod(lambda length, d_model: torch.zeros(length, d_model))
 
 
-# The decoder one token at a time, with a cache of G heads.
-
-
-class ModernIncrementalDecoder(IncrementalDecoder):
-    """`IncrementalDecoder` of a modern model, with a cache of G heads, each key turned once."""
-
-    def __init__(self, model: ModernTransformer) -> None:
-        super().__init__(model)
-        self.pre_norm = model.config.norm_position is NormPosition.pre
-        self.last_norm = model.decoder_norm
-
-    def decode(self, x: Tensor, cache: DecoderCache) -> Tensor:
-        """See `IncrementalDecoder.decode`."""
-        if not self.pre_norm:
-            return super().decode(x, cache)
-        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
-            y = layer.self_attention_norm(x)
-            x = x + self.self_attention(layer.self_attention, y, layer_cache)
-            y = layer.cross_attention_norm(x)
-            x = x + self.cross_attention(layer.cross_attention, y, layer_cache, cache.source_mask)
-            x = x + layer.feed_forward(layer.feed_forward_norm(x))
-        return self.last_norm(x)
-
-    def project_memory(self, module: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Map memory (B, S, D) to keys (B, G, S, K) and values (B, G, S, d_v)."""
-        assert isinstance(module, ModernAttention)
-        return module.project_memory(memory)
-
-    def self_attention(self, module: MultiHeadAttention, x: Tensor, cache: LayerCache) -> Tensor:
-        """See `IncrementalDecoder.self_attention`."""
-        assert isinstance(module, ModernAttention)
-        position = cache.keys.size(2)
-        cache.append(*module.project_memory(x, position))
-        no_mask = torch.ones(1, 1, dtype=torch.bool, device=x.device)
-        return module.attend(x, cache.keys, cache.values, no_mask, position)
-
-    def cross_attention(
-        self, module: MultiHeadAttention, x: Tensor, cache: LayerCache, source_mask: Tensor
-    ) -> Tensor:
-        """See `IncrementalDecoder.cross_attention`."""
-        assert isinstance(module, ModernAttention)
-        of_sentences = x.view(len(cache.memory_keys), -1, x.size(2))  # (B, beams, D)
-        keys, values = cache.memory_keys, cache.memory_values
-        return module.attend(of_sentences, keys, values, source_mask).view_as(x)
-
-
-@incremental_decoder.register
-def _(model: ModernTransformer) -> IncrementalDecoder:
-    return ModernIncrementalDecoder(model)
-
-
 def make_variant(
     config: TransformerConfig, init_std: float | None, **sizes: int
 ) -> VariantTransformer:
@@ -304,5 +233,5 @@ def modern_choices(config: TransformerConfig) -> list[str]:
         "num_kv_heads": config.num_kv_heads is not None,
         "bias": not config.bias,
     }
-    values = {name: getattr(config, name) for name, is_modern in choices.items() if is_modern}
-    return [f"{name}={getattr(v, 'value', v)}".lower() for name, v in values.items()]
+    values = ((name, getattr(config, name)) for name, is_modern in choices.items() if is_modern)
+    return [f"{name}={getattr(value, 'value', value)}".lower() for name, value in values]

@@ -100,15 +100,15 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(length, d_model))
 
-    def forward(self, x: Tensor, first_position: int = 0) -> Tensor:
-        """Return the vectors (T, D) of the consecutive positions of x (B, T, D)."""
-        end = first_position + x.size(1)
-        if end > len(self.weight):
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the vectors (T, D) of the positions of x (B, T, D), from 0 on."""
+        length = x.size(1)
+        if length > len(self.weight):
             raise UserError(
-                f"a sequence has {end} tokens, but only {len(self.weight)} positions are learned:"
-                " shorten it, or train with a larger model.max_learned_positions"
+                f"a sequence has {length} tokens, but only {len(self.weight)} positions are"
+                " learned: shorten it, or train with a larger model.max_learned_positions"
             )
-        return self.weight[first_position:end]
+        return self.weight[:length]
 
 
 def quick_gelu(x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from seq2seq.batches import Batching, cut
 from seq2seq.config import Positions, Start, TrainingConfig
 from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.fast.rows import GridLayout, Shape, Side, pack, row_states
+from seq2seq.fast.rows import Grid, GridLayout, Shape, Side, pack, row_states
 from seq2seq.fast.training import FastModel
 from seq2seq.fast.updates import FastUpdater
 from seq2seq.loss import Loss, label_smoothed_loss
@@ -122,6 +122,10 @@ def test_flex_attention_is_that_of_padded_sentences(tmp_path: Path, make_model: 
                 assert states.isfinite().all()
 
 
+def no_mask(grid: Grid) -> Tensor:
+    raise AssertionError
+
+
 # A block of queries ends with the first row of a sentence; sentences are longer than blocks.
 BORDERS = [([127, 1, 5], [128, 3, 9]), ([255, 2], [256, 40]), ([300, 1, 90], [1, 500, 2])]
 
@@ -145,7 +149,7 @@ def test_the_blocks_of_flex_attention_hold_every_key_of_each_query(
     for queries, keys, causal in ((0, 1, False), (1, 0, False), (0, 0, False), (0, 0, True)):
         same = sentences[queries].unsqueeze(1) == sentences[keys]  # (N, M)
         expected = same.tril() if causal else same
-        mask = FlexLayout(sides[queries], sides[keys], causal=causal).mask
+        mask = FlexLayout(sides[queries], sides[keys], no_mask, causal=causal).mask
         n, m = (torch.arange(size) for size in expected.shape)
         zero = torch.tensor(0)
         attends = mask.mask_mod(zero, zero, n.unsqueeze(1), m)

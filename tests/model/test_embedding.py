@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from seq2seq.config import Positions, TransformerConfig
+from seq2seq.decoder import DecoderCache, IncrementalDecoder, share, step_with
 from seq2seq.errors import UserError
 from seq2seq.model_folder import make_transformer
 from seq2seq.transformer import PositionalEncoding, Transformer, sinusoids
@@ -33,22 +35,29 @@ def embedding_model(**choices: Any) -> Transformer:
     return model
 
 
+def embed_in_step(model: Transformer, token_ids: Tensor, place: int) -> Tensor:
+    cache = DecoderCache([], torch.empty(0), torch.empty(0), length=place)
+    decoder = IncrementalDecoder(share(model))
+    with step_with(cache):
+        return decoder.model.embed(token_ids[:, place : place + 1])
+
+
 @pytest.mark.parametrize("positions", list(Positions))
-def test_a_later_part_of_a_sequence_gets_its_own_positions(positions: Positions) -> None:
+def test_the_newest_token_of_a_step_gets_its_own_position(positions: Positions) -> None:
     token_ids = torch.arange(400).remainder(9).unsqueeze(0)
     whole = embedding_model(positions=positions).embed(token_ids)
     made = embedding_model(positions=positions)  # its table grows on the way
-    for first in (0, 1, 200, 255, 256, 399):
-        part = made.embed(token_ids[:, first:], first_position=first)
-        torch.testing.assert_close(part, whole[:, first:], rtol=0, atol=0)
+    for place in (0, 1, 200, 255, 256, 399):
+        found = embed_in_step(made, token_ids, place)
+        torch.testing.assert_close(found, whole[:, [place]], rtol=0, atol=0)
 
 
 def test_a_position_beyond_the_last_learned_one_is_refused() -> None:
     made = embedding_model(positions=Positions.learned, max_learned_positions=5)
     token_ids = torch.tensor([[4, 8, 4, 4, 4]])
-    made.embed(token_ids[:, :1], first_position=4)
+    embed_in_step(made, token_ids, 4)
     with pytest.raises(UserError, match=r"sequence has 6 tokens.*only 5"):
-        made.embed(token_ids[:, :1], first_position=5)
+        embed_in_step(made, torch.cat((token_ids, token_ids), dim=1), 5)
     with pytest.raises(UserError, match=r"sequence has 6 tokens.*only 5"):
         made.embed(torch.zeros(1, 6, dtype=torch.long))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.config import Activation, Positions, Start, TransformerConfig
-from seq2seq.decoder import incremental_decoder
+from seq2seq.decoder import IncrementalDecoder, incremental_decoder
 from seq2seq.errors import UserError
 from seq2seq.fast import replace_modules
 from seq2seq.model_folder import make_transformer
@@ -105,9 +105,9 @@ def test_incremental_decoding_equals_all_positions_at_once(
     """With beams, reordered parents, sentences that leave, and more steps than the cache holds."""
     model, random = make_model(**choices), np.random.default_rng(1)
     beam, sources = 3, SOURCE
-    source_mask = model.source_mask(sources)
     decoder = incremental_decoder(model)
-    cache = decoder.start(model.encode(sources, source_mask), source_mask)
+    assert isinstance(decoder, IncrementalDecoder)
+    cache = decoder.begin(sources)
     cache.reorder(torch.arange(len(sources)).repeat_interleave(beam))
     rows = [[START] for _ in range(len(sources) * beam)]  # what each row has read
     for length in range(1, 24):

@@ -1,0 +1,165 @@
+"""Which of the code that fast forms stand for is no longer that with which they were tested.
+
+`tested.json` has a digest of each function of the files below, docstrings and comments left out.
+Whoever changes a function and has changed and tested the fast forms with it, too, writes the file
+anew: `python -m seq2seq.fast.changes`.
+"""
+
+import ast
+import hashlib
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from torch import nn
+
+logger = logging.getLogger("seq2seq")
+
+PACKAGE = "seq2seq"
+MODULES = ("transformer", "loss", "search", "zoo.variants", "zoo.modern")
+LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
+"""The modules of PyTorch that a model consists of."""
+
+
+@cache
+def tested() -> dict[str, str]:
+    """Read the digests of the functions with which the fast forms were tested, by their names."""
+    digests: dict[str, str] = json.loads(files("seq2seq.fast").joinpath("tested.json").read_bytes())
+    return digests
+
+
+def changed_code(model: nn.Module) -> list[str]:
+    """Return the names of what is changed: functions, then the classes and methods of a model."""
+    return [*changed_functions(), *changed_classes(model)]
+
+
+def report_unused(form: str, changed: Sequence[str]) -> None:
+    """Warn that a fast form is not used, because it doesn't do what the changed code does."""
+    names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+    logger.warning(
+        f"{names} changed, so the plain code is used instead of {form}: slower, with the change in"
+        " it; seq2seq/CHANGE.md says how to get the fast form back"
+    )
+
+
+def changed_functions() -> list[str]:
+    """Return the names of functions that have changed, such as `transformer.attention`."""
+    changed = []
+    for name in MODULES:
+        if module := sys.modules.get(f"{PACKAGE}.{name}"):
+            now = digests(module)
+            before = {key: d for key, d in tested().items() if key.startswith(f"{name}:")}
+            changed += [key for key in before | now if before.get(key) != now.get(key)]
+    return [key.replace(":", ".") for key in changed if not key.endswith(":file")]
+
+
+def changed_classes(model: nn.Module) -> list[str]:
+    """Return the names of a model's classes, functions and modules that are not this package's."""
+    names = dict[str, None]()
+    for name, module in model.named_modules():
+        for kind in type(module).__mro__:
+            is_own = not kind.__module__.startswith(("torch.", f"{PACKAGE}.", "builtins", "typing"))
+            if is_own or (kind is type(module) and _is_other_layer(kind)):
+                names[kind.__qualname__] = None
+        names |= {f"{name}.{key}": None for key, v in vars(module).items() if _is_method(v, module)}
+    return list(names)
+
+
+def _is_other_layer(kind: type[nn.Module]) -> bool:
+    return kind.__module__.startswith("torch.") and kind not in LAYERS
+
+
+def _is_method(value: object, module: nn.Module) -> bool:
+    """Return whether a value in a module's own dictionary stands in for a method of its class."""
+    return callable(value) and not isinstance(value, nn.Module) and any(
+        isinstance(vars(kind).get(name), FunctionType)
+        for name, own in vars(module).items()
+        if own is value
+        for kind in type(module).__mro__
+    )  # fmt: skip
+
+
+def digests(module: ModuleType) -> dict[str, str]:
+    """Return the digests of the functions of a module as they are now, and of its whole file.
+
+    What stands outside of functions is one for each class, and one for the module.
+    """
+    prefix = module.__name__.removeprefix(f"{PACKAGE}.")
+    content = Path(inspect.getfile(module)).read_bytes()
+    found = {"file": hashlib.sha256(content).hexdigest()[:8]}
+    before = {
+        k.removeprefix(f"{prefix}:"): v for k, v in tested().items() if k.startswith(f"{prefix}:")
+    }
+    found |= before if before.get("file") == found["file"] else _parsed(content)
+    replaced = {name: "replaced" for name in found if _is_replaced(module, name)}
+    return {f"{prefix}:{name}": digest for name, digest in (found | replaced).items()}
+
+
+@cache
+def _parsed(source: bytes) -> dict[str, str]:
+    """Return the digests of the functions of a file, of its classes and of the rest."""
+    found = dict[str, str]()
+
+    def visit(body: list[ast.stmt], prefix: str) -> str:
+        rest = list[ast.AST]()
+        for node in body:
+            if isinstance(node, ast.FunctionDef):
+                found[f"{prefix}{node.name}()"] = _digest([node])
+            elif isinstance(node, ast.ClassDef):
+                head = [*node.bases, *node.keywords, *node.decorator_list]
+                inside = visit(node.body, f"{prefix}{node.name}.")
+                found[prefix + node.name] = _digest(head) + inside
+            elif not isinstance(node, ast.Import | ast.ImportFrom):
+                rest.append(node)
+        return _digest(rest)
+
+    found["constants"] = visit(ast.parse(source).body, "")
+    return found
+
+
+def _digest(nodes: list[Any]) -> str:
+    """Return a digest of code, with docstrings left out."""
+    texts = []
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.FunctionDef):
+                inner.body = [each for each in inner.body if not _is_text(each)] or [ast.Pass()]
+        if not _is_text(node):
+            texts.append(ast.unparse(node))
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _is_replaced(module: ModuleType, name: str) -> bool:
+    """Return whether a function is not the one that its file defines."""
+    if not name.endswith("()"):
+        return False
+    found: Any = module
+    for part in name.removesuffix("()").split("."):
+        found = vars(found).get(part)
+        if found is None:
+            return True
+    found = inspect.unwrap(getattr(found, "fget", None) or getattr(found, "__func__", found))
+    code = getattr(found, "__code__", None)
+    return code is None or (code.co_filename, f"{code.co_qualname}()") != (module.__file__, name)
+
+
+if __name__ == "__main__":
+    modules = (import_module(f"{PACKAGE}.{name}") for name in MODULES)
+    table = {key: digest for module in modules for key, digest in digests(module).items()}
+    Path(__file__).with_name("tested.json").write_text(json.dumps(table, indent=1) + "\n")
