@@ -9,8 +9,9 @@ determine the names, shapes and types that the tensors must have.
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -51,33 +52,62 @@ from seq2seq.tokenizer import (
 from seq2seq.transformer import Transformer
 
 
+def transformer_class(config: TransformerConfig) -> type[Transformer]:
+    """Return the class that a configuration asks for: the paper's, or one of `seq2seq.zoo`."""
+    variants = (item for item in fields(config) if "variant" in item.metadata)
+    if all(getattr(config, item.name) == item.default for item in variants):
+        return Transformer
+    kind: type[Transformer] = import_module("seq2seq.zoo.modern").variant_class(config)
+    return kind
+
+
 def make_transformer(
     config: TransformerConfig,
     vocab_size: int,
     source_vocab_size: int | None = None,
     init_std: float | None = None,
+    model_class: type[Transformer] | None = None,
 ) -> Transformer:
-    """Make the paper's model, or one of `seq2seq.zoo` if the configuration asks for it."""
+    """Make a model of `transformer_class(config)`, or of a subclass of it that is given."""
+    base = transformer_class(config)
+    kind = model_class or base
+    if not issubclass(kind, base):
+        raise UserError(
+            f"the class {class_name(kind)} must be a subclass of {class_name(base)}, which these"
+            " settings of the model ask for"
+        )
     sizes = {"vocab_size": vocab_size, "padding_id": PADDING_ID, "start_id": START_ID}
-    variants = (item for item in fields(config) if "variant" in item.metadata)
-    if all(getattr(config, item.name) == item.default for item in variants):
-        return Transformer(config, **sizes, init_std=init_std)
-    sizes["source_vocab_size"] = source_vocab_size or vocab_size
-    zoo = import_module("seq2seq.zoo.modern")
-    model: Transformer = zoo.make_variant(config, init_std, **sizes)
-    return model
+    if kind is not Transformer:
+        variants = import_module("seq2seq.zoo.variants")
+        if issubclass(kind, variants.VariantTransformer):
+            sizes["source_vocab_size"] = source_vocab_size or vocab_size
+    return kind(config, **sizes, init_std=init_std)
 
 
 def meta_transformer(
-    config: TransformerConfig, vocab_size: int, source_vocab_size: int | None = None
+    config: TransformerConfig,
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+    model_class: type[Transformer] | None = None,
 ) -> Transformer:
     """Make a model on the meta device, in float32, unless it is too large for this machine."""
     if config.shared_embedding and source_vocab_size not in (None, vocab_size):
         raise UserError("shared_embedding is true, but each side has a vocabulary of its own")
+    sizes = (vocab_size, source_vocab_size)
     try:
         with torch.device("meta"), _NothingDrawn():
-            model = make_transformer(config, vocab_size, source_vocab_size)
-    except (RuntimeError, TypeError, OverflowError):  # more elements than PyTorch can count
+            model = make_transformer(config, *sizes, model_class=model_class)
+    except UserError:
+        raise
+    except Exception as error:
+        if model_class is not None:
+            raise UserError(
+                f"the class {class_name(model_class)} can't be made on the meta device, which"
+                f" tells its shapes: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(error, (RuntimeError, TypeError, OverflowError)):
+            raise
+        # There are more elements than PyTorch can count.
         raise UserError(
             "no matrix can be this large: lower model.d_model, model.d_ff, model.num_heads,"
             " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
@@ -96,10 +126,26 @@ def new_transformer(
     vocab_size: int,
     source_vocab_size: int | None = None,
     init_std: float | None = None,
+    model_class: type[Transformer] | None = None,
 ) -> Transformer:
     """Make a model for this project's token ids; refuse one that is larger than the memory."""
-    meta_transformer(config, vocab_size, source_vocab_size)  # refuses it before it takes memory
-    return make_transformer(config, vocab_size, source_vocab_size, init_std)
+    # A model that is too large is refused before it takes memory.
+    meta_transformer(config, vocab_size, source_vocab_size, model_class)
+    return make_transformer(config, vocab_size, source_vocab_size, init_std, model_class)
+
+
+def class_name(kind: type) -> str:
+    """Return the name by which a class can be imported, such as `my_module.MyTransformer`."""
+    module, main = kind.__module__, sys.modules["__main__"]
+    if module == "__main__":  # the program that was started, which others import by its name
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec else Path(file).stem if file else module
+    return f"{module}.{kind.__qualname__}"
+
+
+def own_class(model: Transformer) -> type[Transformer] | None:
+    """Return the class of a model; None for the class that its configuration makes by itself."""
+    return None if type(model) is transformer_class(model.config) else type(model)
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -165,6 +211,7 @@ class SavedConfig:
     target_language: str
     model: TransformerConfig
     tokenizer: dict[str, Any] | None = None  # options of the tokenizer, if each side has one
+    model_class: str | None = None  # name of an own class: compared, never imported
     search: Any = None  # that an earlier version chose for the model; not read
 
     def __post_init__(self) -> None:
@@ -191,6 +238,7 @@ def check_model_path(folder: Path) -> None:
 
 def model_files(trained: TrainedModel) -> dict[str, Content]:
     """Return the content of each file of a model folder, by its name."""
+    check_restorable(trained)
     config: dict[str, Any] = {
         "format": FORMAT,
         "source_language": trained.source_language,
@@ -199,11 +247,53 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
     }
     if trained.tokenizer.options is not None:
         config["tokenizer"] = trained.tokenizer.options
+    if (model_class := own_class(trained.model)) is not None:
+        config["model_class"] = class_name(model_class)
     return {
         WEIGHTS_FILE: partial(save_tensors, trained.model.state_dict()),
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
         **trained.tokenizer.files(),
     }
+
+
+def check_restorable(trained: TrainedModel) -> None:
+    """Refuse a model that its folder would not give back, such as one with an exchanged layer.
+
+    A folder gives back a new model of the same class and configuration, with the same weights.
+    """
+    model, tokenizer = trained.model, trained.tokenizer
+    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
+    made = meta_transformer(model.config, *sizes, own_class(model))
+    for describe in (_module_types, _tensor_types, _parameter_shapes):
+        ours, theirs = describe(model), describe(made)
+        for name in {**ours, **theirs}:
+            if (found := ours.get(name, "absent")) != (expected := theirs.get(name, "absent")):
+                raise UserError(
+                    f"the model can't be saved, because loading would not give it back: its {name}"
+                    f" is {found}, that of a new {class_name(type(model))} is {expected}: make the"
+                    " change in the __init__ of a subclass, whose name the folder then has"
+                )
+    buffers = dict(model.named_buffers())
+    for name, value in model.state_dict().items():
+        if value.dtype not in _DTYPES.values() or (name in buffers and not value.isfinite().all()):
+            raise UserError(
+                f"the model can't be saved: its {name} holds other values than finite numbers with"
+                " a fraction: register the buffer with persistent=False"
+            )
+
+
+def _module_types(model: Transformer) -> dict[str, str]:
+    modules = model.named_modules(remove_duplicate=False)
+    return {name: class_name(type(module)) for name, module in modules if name}
+
+
+def _tensor_types(model: Transformer) -> dict[str, str]:
+    return {n: f"{value.dtype} {tuple(value.shape)}" for n, value in model.state_dict().items()}
+
+
+def _parameter_shapes(model: Transformer) -> dict[str, str]:
+    """Describe each parameter once, also if two layers share it."""
+    return {n: f"a parameter {tuple(p.shape)}" for n, p in model.named_parameters()}
 
 
 def holds_model(folder: Path) -> bool:
@@ -241,26 +331,66 @@ def find_model(run: Path) -> Path:
     )
 
 
-def load_model(folder: Path) -> TrainedModel:
-    """Read a model folder on the CPU, ready to translate."""
+def load_model(folder: Path, model_class: type[Transformer] | None = None) -> TrainedModel:
+    """Read a model folder on the CPU, ready to translate.
+
+    A folder of an own class is read with this class, whose name must be the one in the folder.
+    """
     folder = present_name(folder)
-    trained = read_description(folder)
-    trained.model.load_state_dict(read_weights(folder, trained.model), assign=True)
+    trained = read_description(folder, model_class)
+    weights = read_weights(folder, trained.model)
+    if model_class is not None:  # buffers that are not saved have their values from __init__
+        sizes = (trained.tokenizer.vocab_size, trained.tokenizer.source_vocab_size)
+        with torch.random.fork_rng(devices=[]):
+            model = make_transformer(trained.model.config, *sizes, model_class=model_class)
+        trained = replace(trained, model=model.float())
+    trained.model.load_state_dict(weights, assign=model_class is None)
     trained.model.eval()
     return trained
 
 
-def read_description(folder: Path) -> TrainedModel:
+def read_description(folder: Path, model_class: type[Transformer] | None = None) -> TrainedModel:
     """Read configuration and tokenizer; the model is on the meta device, without weights."""
-    path = folder / _CONFIG
-    saved: SavedConfig = parse_json(path, read_listed_file(folder, _CONFIG, MAX_BYTES), SavedConfig)
+    path, saved = folder / _CONFIG, _read_config(folder)
+    _check_class(path, saved.model_class, None if model_class is None else class_name(model_class))
     tokenizer = _read_tokenizer(folder, saved)
+    sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
     try:
-        model = meta_transformer(saved.model, tokenizer.vocab_size, tokenizer.source_vocab_size)
+        model = meta_transformer(saved.model, *sizes, model_class)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     alignment = _read_alignment(folder, saved.model)
     return TrainedModel(model, tokenizer, saved.source_language, saved.target_language, alignment)
+
+
+def read_class_name(folder: Path) -> str | None:
+    """Read the name of the own class of a folder's model; None for the paper's and its variants."""
+    return _read_config(present_name(folder)).model_class
+
+
+def _read_config(folder: Path) -> SavedConfig:
+    content = read_listed_file(folder, _CONFIG, MAX_BYTES)
+    saved: SavedConfig = parse_json(folder / _CONFIG, content, SavedConfig)
+    return saved
+
+
+class ModelClassError(UserError):
+    """A model is of another class than the one it was to be read with."""
+
+
+def _check_class(path: Path, saved: str | None, given: str | None) -> None:
+    if saved == given:
+        return
+    if saved is None:
+        raise ModelClassError(
+            f"{path}: is no model of the class {given}, but one that needs none: remove"
+            " --model-class (of train, model_class)"
+        )
+    name = saved[:100]
+    raise ModelClassError(
+        f"{path}: is a model of the class {name}{f', not of {given}' if given else ''}: if you have"
+        f" this class, give --model-class {name} (of train, model_class={name})"
+    )
 
 
 def save_alignment(folder: Path, step: AlignmentStep) -> None:
@@ -312,14 +442,14 @@ def check_weights(folder: Path, model: Transformer) -> None:
     check_listed_file(folder, WEIGHTS_FILE, max_bytes(model.state_dict()))
 
 
-def average(folders: Sequence[Path]) -> TrainedModel:
+def average(folders: Sequence[Path], model_class: type[Transformer] | None = None) -> TrainedModel:
     """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
     *earlier, last = folders
-    mean = load_model(last)
+    mean = load_model(last, model_class)
     sizes = dict(settings_of(mean.model.config, Kind.fixed))
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}
     for folder in earlier:
-        checkpoint = load_model(folder)
+        checkpoint = load_model(folder, model_class)
         if checkpoint.tokenizer.files() != mean.tokenizer.files():
             raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
         if dict(settings_of(checkpoint.model.config, Kind.fixed)) != sizes:
@@ -349,7 +479,13 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors, on any device, with the mode that the user's umask gives to new files."""
     path.touch()
     mode = path.stat().st_mode
-    copies = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    copies: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, value in tensors.items():
+        copy = value.detach().cpu().contiguous()
+        address = copy.untyped_storage().data_ptr()
+        copies[name] = copy.clone() if address in memory else copy  # a matrix may have two names
+        memory.add(address)
     try:
         save_file(copies, path)
     except SafetensorError as error:  # such as a full disk

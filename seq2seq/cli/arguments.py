@@ -150,6 +150,10 @@ def add_options(
         )
 
 
+_CLASS = {
+    "--model-class NAME ...": "class of a model that is not the paper's, such as"
+    " my_module.MyTransformer, imported from the current folder or an installed package",
+}
 _MODELS = {"--model RUN ...": "run or model folder; repeat it for an ensemble"}
 _ENGINE = {
     "--engine ENGINE": "native (default), or ctranslate2 (pip install ctranslate2): often faster,"
@@ -216,6 +220,7 @@ def add_sampling_options(parser: ArgumentParser) -> None:
 
 def _translate(parser: ArgumentParser) -> None:
     add_options(parser, _MODELS, required=True)
+    add_options(parser, _CLASS)
     files = {
         "-i --input FILE": "text to translate, a document (.srt, .html, .po, .docx, ...) or a"
         " folder of them; also .gz, .xz, .zst, .bz2 (default: stdin)",
@@ -249,6 +254,7 @@ def _translate(parser: ArgumentParser) -> None:
 def _serve(parser: ArgumentParser) -> None:
     model = {"--model RUN ...": "run or model folder; may be repeated, for other languages"}
     add_options(parser, model, required=True)
+    add_options(parser, _CLASS)
     options = {
         "--languages SOURCE-TARGET ...": "languages of a model, such as en-de, or en-de,fr if it"
         " has several target languages; one for each --model (default: the models')",
@@ -292,7 +298,7 @@ def _score(parser: ArgumentParser) -> None:
         "--model RUN ...": "translate with this model instead; repeat it for an ensemble",
     }
     add_options(translations.add_mutually_exclusive_group(required=True), systems)
-    add_options(translations, {"-s --source FILE": "text for the model to translate"})
+    add_options(translations, {"-s --source FILE": "text for the model to translate"} | _CLASS)
     add_search_options(translations)
 
     reference = {"-r --reference FILE ...": "references; repeat it for several references per line"}
@@ -328,7 +334,7 @@ def _rescore(parser: ArgumentParser) -> None:
         "--per-line": "write each line's log-probability and number of tokens, separated by a tab",
         "--json": "write one JSON object",
     }
-    add_options(parser, outputs | _CONTROLS | _DEVICE)
+    add_options(parser, outputs | _CLASS | _CONTROLS | _DEVICE)
 
 
 def _runs(parser: ArgumentParser) -> None:
@@ -355,7 +361,7 @@ def _report(parser: ArgumentParser) -> None:
         "--to LANG": "target language of --test, if the model has several",
         "--device DEVICE": "auto, cpu, cuda, ... (default auto)",
     }
-    add_options(parser, options)
+    add_options(parser, options | _CLASS)
     parser.set_defaults(device="auto")
     outputs = {
         "-o --output FILE": "the page (default: report.html in the run folder)",
@@ -374,7 +380,7 @@ def _attention(parser: ArgumentParser) -> None:
         "--layer N": "counted from 1, or all (default: the last)",
         "--head N": "counted from 1, or all (default all)",
     }
-    add_options(parser, options | _CONTROLS)
+    add_options(parser, options | _CLASS | _CONTROLS)
     parser.set_defaults(kind="cross", head="all")
     outputs = {
         "-o --output FILE": "a picture: .svg, .png or .pdf",
@@ -388,7 +394,7 @@ def _fidelity(parser: ArgumentParser) -> None:
         "--model RUN": "run folder of a trained model",
         "--json": "a list of objects, not a table",
     }
-    add_options(parser, options)
+    add_options(parser, options | _CLASS)
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -419,7 +425,7 @@ def _average(parser: ArgumentParser) -> None:
         "-o --output FOLDER": "new, or a model to replace (default RUN/averaged, which a run that"
         " goes on replaces)",
     }
-    add_options(parser, options)
+    add_options(parser, options | _CLASS)
     parser.set_defaults(last=5)
 
 

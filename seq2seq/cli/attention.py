@@ -4,6 +4,7 @@ import argparse
 from itertools import product
 from pathlib import Path
 
+from seq2seq.cli.model_class import load_models
 from seq2seq.cli.text import check_output, print_json
 from seq2seq.cli.translation_options import translation_options
 from seq2seq.decoding.attention import FORMATS, draw_heads
@@ -19,7 +20,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.output}: unknown picture format: choose .svg, .png or .pdf")
     if not arguments.json:
         check_output(arguments.output)
-    translator = Translator.load(arguments.model, translation_options(arguments))
+    translator = Translator(
+        load_models([arguments.model], arguments.model_class), translation_options(arguments)
+    )
     maps = translator.attention(arguments.source, arguments.target)
     record = maps.record(arguments.kind, arguments.layer, arguments.head)
     if arguments.json:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from seq2seq.cli.model_class import choose_classes
 from seq2seq.errors import UsageError, UserError
 from seq2seq.files import add_file
 from seq2seq.model_folder import (
@@ -39,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     of_run = RunFolder(run_folder).averaged
     output = of_run if arguments.output is None else Path(arguments.output)
     check_model_path(output)
-    mean = average(folders[-arguments.last :])
+    folders = folders[-arguments.last :]
+    mean = average(folders, choose_classes(folders, arguments.model_class)[-1])
     card = _card(run_folder, mean, arguments.last)
     save_model(output, mean)
     add_file(output, CARD_FILE, card)

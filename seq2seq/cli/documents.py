@@ -11,6 +11,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from seq2seq.cli.messages import file_name, report
+from seq2seq.cli.model_class import load_models
 from seq2seq.cli.progress import progress_bar
 from seq2seq.cli.text import open_input, open_output
 from seq2seq.controls import UNNAMED
@@ -34,6 +35,8 @@ class DocumentsJob:
     """A document or a folder of documents, and where its translation goes."""
 
     models: Sequence[str]
+    classes: Sequence[str]
+    """The names of the models' own classes."""
     options: TranslationOptions
     input: str
     output: str
@@ -43,7 +46,7 @@ class DocumentsJob:
     def load_translator(self) -> Translator:
         """Load the models, which translate together."""
         retain_freed_memory()
-        return Translator.load(self.models, self.options)
+        return Translator(load_models(self.models, self.classes), self.options)
 
 
 def translate_document(job: DocumentsJob, format_name: str) -> None:

@@ -6,7 +6,13 @@ from pathlib import Path
 from seq2seq.errors import UserError
 from seq2seq.files import add_file, read_regular_file
 from seq2seq.interop.export import write_ctranslate2, write_marian
-from seq2seq.model_folder import CARD_FILE, MAX_CARD_BYTES, find_model, load_model
+from seq2seq.model_folder import (
+    CARD_FILE,
+    MAX_CARD_BYTES,
+    find_model,
+    load_model,
+    read_class_name,
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -15,6 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     model = find_model(Path(arguments.model))
+    if (name := read_class_name(model)) is not None:
+        raise UserError(f"{model}: is of the class {name}, which no other program computes")
     trained = load_model(model)
     card, path = None, model / CARD_FILE
     if path.is_file():

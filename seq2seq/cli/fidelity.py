@@ -10,9 +10,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
 from seq2seq.cli.messages import report
+from seq2seq.cli.model_class import load_models
 from seq2seq.cli.text import print_json
 from seq2seq.errors import UsageError, printable
-from seq2seq.model_folder import find_model, load_model
+from seq2seq.model_folder import find_model
 from seq2seq.paper.details import as_text, compare
 from seq2seq.report.run_report import as_trained
 from seq2seq.run.config import Config, read_config
@@ -25,9 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{word}: to examine a run, write --model {word}")
     if arguments.model and arguments.overrides:
         raise UsageError("--model RUN has its own configuration: remove the overrides")
+    if arguments.model_class and not arguments.model:
+        raise UsageError("--model-class is for --model: to train a class is model_class=NAME")
     model_alone = False
     if arguments.model:
-        config, model_alone = _trained(Path(arguments.model))
+        config, model_alone = _trained(arguments)
     else:
         config = compose_config(arguments.overrides)
     rows = compare(config, model_alone=model_alone)
@@ -58,11 +61,11 @@ def compose_config(overrides: list[str]) -> Config:
         raise UsageError(explain(error)) from error
 
 
-def _trained(run: Path) -> tuple[Config, bool]:
+def _trained(arguments: argparse.Namespace) -> tuple[Config, bool]:
     """Return the configuration of a model, and whether its training is not known."""
-    folder = find_model(run)
-    trained = load_model(folder)
-    if folder != run or (run / "config.yaml").exists():
+    run = Path(arguments.model)
+    (trained,) = load_models([arguments.model], arguments.model_class)
+    if find_model(run) != run or (run / "config.yaml").exists():
         return as_trained(trained, read_config(run)), False
     # A model folder by itself, such as an imported one, has no training configuration.
     return as_trained(trained, Config()), True

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from seq2seq.report.page import draw_page
 from seq2seq.report.record import data_record, record_scores
 from seq2seq.report.run_report import choose_alignment, make_report, score_record
 from seq2seq.run.config import Config
-from seq2seq.run.records import FileRecorder, deferred_log_file
+from seq2seq.run.records import DeferredFileHandler, FileRecorder, deferred_log_file
 from seq2seq.run.training import Guests, run_training, try_update, user_cache
 from seq2seq.score import Score
+from seq2seq.transformer import Transformer
 from seq2seq.update import Updater
 
 logger = logging.getLogger("seq2seq")
@@ -42,13 +44,14 @@ def start_training(
     *,
     command: str = "",
     resume_hint: str | None = None,
+    model_class: type[Transformer] | None = None,
 ) -> float:
     """Call `run_training` with fast updates, or plain ones for `forms=plain`, and records."""
     retain_freed_memory()
     keep_few_compiled_matmuls()
     with deferred_log_file(logger) as log_file:
-        recorder = ReportingRecorder(folder, log_file)
-        guests = Guests(recorder=recorder)
+        recorder = ReportingRecorder(folder, log_file, model_class)
+        guests = Guests(recorder=recorder, model_class=model_class)
         if config.forms == "fast":
 
             def make(*given: Any, compute: Compute, **chosen: Any) -> Updater:
@@ -60,7 +63,7 @@ def start_training(
                     return fit_memory(updater, epoch)
                 return try_update(updater, epoch)
 
-            guests = Guests(make_updater=make, fit_memory=fit, recorder=recorder)
+            guests = replace(guests, make_updater=make, fit_memory=fit)
         return run_training(
             config, folder, yaml, world, guests, command=command, resume_hint=resume_hint
         )
@@ -80,6 +83,12 @@ def _compiles(config: Config, device: torch.device) -> bool:
 class ReportingRecorder(FileRecorder):
     """Also records the data, and reports at the end."""
 
+    def __init__(
+        self, folder: Path, log_file: DeferredFileHandler, model_class: type[Transformer] | None
+    ) -> None:
+        super().__init__(folder, log_file)
+        self.model_class = model_class
+
     def record_data(self, data: PreparedData) -> None:
         """Write what the report says of the data."""
         write_file(self.folder.data, data_record(data))
@@ -89,7 +98,7 @@ class ReportingRecorder(FileRecorder):
         path = self.folder.page
         logger.info("report: translating validation and test sets and reading the training text")
         try:
-            report = make_report(self.folder.path, [], device=device)
+            report = make_report(self.folder.path, [], device=device, model_class=self.model_class)
             record_scores(self.folder.path, score_record(report))
             for one in report.sets:
                 if one.name.partition("/")[0] == "test":
@@ -102,7 +111,7 @@ class ReportingRecorder(FileRecorder):
                     card = model_card(facts_of_run(report, averaged=number))
                     add_file(model, CARD_FILE, card.encode())
                     path = model / ALIGNMENT_FILE
-                    step = choose_alignment(self.folder.path, load_model(model))
+                    step = choose_alignment(self.folder.path, load_model(model, self.model_class))
                     save_alignment(model, step)
         except Exception as error:  # whatever it is, the model is trained and saved
             reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]

@@ -115,13 +115,14 @@ def check_overrides(overrides: Sequence[str]) -> None:
 def own_settings(chosen: DictConfig, run: Path, overrides: Sequence[str]) -> DictConfig:
     """Return the settings of a run that is resumed, with those that the overrides change.
 
-    A command that chooses a group or data is whole, and has its own settings.
+    A command that chooses a group or data is whole, and has its own settings. A class is always the
+    command's: what a file names is not imported.
     """
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
     if any(key in GROUPS or key.startswith("data.") for key in keys):
         return chosen
     own = OmegaConf.structured(read_config(run))
-    for key in {*keys, "run_dir", "resume"}:
+    for key in {*keys, "run_dir", "resume", "model_class"}:
         if not key.startswith("hydra."):
             OmegaConf.update(own, key, OmegaConf.select(chosen, key))
     assert isinstance(own, DictConfig)

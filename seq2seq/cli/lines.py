@@ -10,6 +10,7 @@ from typing import BinaryIO, NoReturn, TypeAlias
 from tqdm import tqdm
 
 from seq2seq.cli.messages import report, report_damaged
+from seq2seq.cli.model_class import load_models
 from seq2seq.cli.progress import progress_bar
 from seq2seq.cli.text import check_text, decode_lines, open_output
 from seq2seq.decoding import many
@@ -47,6 +48,8 @@ class LinesJob:
     """A text to translate line by line, and where its translation goes."""
 
     models: Sequence[str]
+    classes: Sequence[str]
+    """The names of the models' own classes."""
     options: TranslationOptions
     line: LineFormat
     input: str
@@ -67,7 +70,8 @@ def translate_lines(job: LinesJob, source: BinaryIO) -> None:
     """
     world = Processes.from_environment()
     with world.process_group(many.DAY):
-        translator = Translator.load(job.models, many.options_of_rank(world, job.options))
+        options = many.options_of_rank(world, job.options)
+        translator = Translator(load_models(job.models, job.classes), options)
         retain_freed_memory()
         write = partial(_translate_chunk, job, translator)
         with (
@@ -90,7 +94,7 @@ def translate_lines(job: LinesJob, source: BinaryIO) -> None:
 
 def answer_lines(job: LinesJob, source: BinaryIO) -> None:
     """Translate the lines that a user types, each before the next is read."""
-    translator = Translator.load(job.models, job.options)
+    translator = Translator(load_models(job.models, job.classes), job.options)
     retain_freed_memory()
     damaged: list[int] = []
     lines = iterate_lines(source, keep_returns=True)

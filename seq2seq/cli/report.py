@@ -6,9 +6,11 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from seq2seq.cli.model_class import choose_classes
 from seq2seq.cli.text import check_output, print_json, read_parallel
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
+from seq2seq.model_folder import find_model
 from seq2seq.report.page import draw_page
 from seq2seq.report.record import record_scores
 from seq2seq.report.run_report import make_report, score_record
@@ -31,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     tests = []
     for source, reference in arguments.test:
         tests.append(TextSet(source, *read_parallel(source, reference), arguments.to))
-    make = partial(make_report, folder, tests, device=arguments.device)
+    (model_class,) = choose_classes([find_model(folder)], arguments.model_class)
+    make = partial(make_report, folder, tests, device=arguments.device, model_class=model_class)
     if arguments.json:
         print_json(asdict(make()))
         return 0

@@ -67,6 +67,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     add_search_options(search)
     used_by = dict.fromkeys(["source", *vars(search.parse_args([]))], "model")
     used_by["language"] = "paper"
+    if arguments.model_class and not arguments.model:
+        raise UsageError("--model-class is for --model: add that, or remove it")
     for name, user in used_by.items():
         if not getattr(arguments, user) and getattr(arguments, name) is not None:
             raise UsageError(f"{option(name)} is for --{user}: add that, or remove it")

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import ValidationError, convert
 
 from seq2seq.cli.messages import report
+from seq2seq.cli.model_class import choose_classes
 from seq2seq.cli.translation_options import translation_options
 from seq2seq.controls import UNNAMED
 from seq2seq.decoding.translator import Translator
@@ -138,8 +139,10 @@ def _load(arguments: argparse.Namespace) -> dict[Pair, Translator]:
         )
     translators: dict[Pair, Translator] = {}
     options = translation_options(arguments)
-    for run, pair in zip(arguments.model, pairs, strict=True):
-        trained = load_model(find_model(Path(run)))
+    folders = [find_model(Path(run)) for run in arguments.model]
+    classes = choose_classes(folders, arguments.model_class)
+    models = map(load_model, folders, classes)  # one after the other, since each is copied
+    for run, trained, pair in zip(arguments.model, models, pairs, strict=True):
         source, targets = _languages(run, trained, pair)
         if arguments.glossary is not None and len(arguments.model) * len(targets) > 1:
             raise UsageError(

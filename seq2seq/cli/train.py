@@ -31,14 +31,16 @@ from seq2seq.cli.hydra import (
     to_config,
 )
 from seq2seq.cli.messages import log_to_stderr
+from seq2seq.cli.model_class import import_class
 from seq2seq.config import TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import Processes, call_handler
-from seq2seq.model_folder import TrainedModel, checkpoints
+from seq2seq.model_folder import TrainedModel, checkpoints, class_name
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
 from seq2seq.run.training import describe_initial_model
+from seq2seq.transformer import Transformer
 
 logger = logging.getLogger("seq2seq")
 
@@ -128,6 +130,10 @@ def run(chosen: DictConfig) -> float:
     folder: Path | None = None
     try:
         with world.process_group(chosen.distributed_timeout):
+            model_class: type[Transformer] | None = None
+            if chosen.model_class is not None:
+                model_class = import_class(chosen.model_class, "model_class=")
+                chosen.model_class = class_name(model_class)
             config = to_config(chosen)
             folder = Path(
                 world.on_main(lambda: world.keep("run_dir", lambda: str(_run_folder(config))))
@@ -139,13 +145,21 @@ def run(chosen: DictConfig) -> float:
                 chosen = own_settings(chosen, folder, HydraConfig.get().overrides.task)
                 config = to_config(chosen)
             if config.init_from is not None:
-                initial, chosen.init_sha256 = describe_initial_model(config, folder)
+                initial, chosen.init_sha256 = describe_initial_model(config, folder, model_class)
                 inherit(chosen, initial, HydraConfig.get().overrides.task)
                 config = to_config(chosen)
             yaml = OmegaConf.to_yaml(chosen, resolve=True)
             command = shlex.join(["seq2seq", "train", *HydraConfig.get().overrides.task])
             hint = _resume_hint(config)
-            return start_training(config, folder, yaml, world, command=command, resume_hint=hint)
+            return start_training(
+                config,
+                folder,
+                yaml,
+                world,
+                command=command,
+                resume_hint=hint,
+                model_class=model_class,
+            )
     except SystemExit as ended:
         if hint and folder and not checkpoints(folder):  # else the run has told it
             logger.info(f"continue with the same command and {hint}")

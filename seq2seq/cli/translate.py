@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         has_scores = line.scores or line.candidates
         job = LinesJob(
             models=arguments.model,
+            classes=arguments.model_class,
             options=replace(translation_options(arguments), scores=has_scores),
             line=line,
             input=arguments.input,
@@ -73,6 +74,7 @@ def _translate_documents(arguments: argparse.Namespace, format_name: str) -> int
 
     job = DocumentsJob(
         models=arguments.model,
+        classes=arguments.model_class,
         options=replace(translation_options(arguments), sentences=True),
         input=arguments.input,
         output=arguments.output,

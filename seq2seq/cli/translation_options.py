@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from seq2seq.cli.arguments import option
+from seq2seq.cli.model_class import load_models
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UsageError
@@ -36,7 +37,8 @@ def translation_options(arguments: argparse.Namespace) -> TranslationOptions:
 def load_translator(arguments: argparse.Namespace) -> Translator:
     """Load the models that a command line names, which translate together."""
     retain_freed_memory()
-    return Translator.load(arguments.model, translation_options(arguments))
+    models = load_models(arguments.model, arguments.model_class)
+    return Translator(models, translation_options(arguments))
 
 
 def _given(

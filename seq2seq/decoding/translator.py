@@ -34,6 +34,7 @@ from seq2seq.machine.resources import (
 from seq2seq.model_folder import AlignmentStep, TrainedModel, find_model, load_model
 from seq2seq.search import SearchConfig, nan_error
 from seq2seq.tokenizer import END_ID
+from seq2seq.transformer import Transformer
 from seq2seq.translate import Engine
 
 if TYPE_CHECKING:  # imported when they are asked for
@@ -133,11 +134,17 @@ class Translator:
 
     @classmethod
     def load(
-        cls, run: str | Path | Sequence[str | Path], options: TranslationOptions | None = None
+        cls,
+        run: str | Path | Sequence[str | Path],
+        options: TranslationOptions | None = None,
+        model_class: type[Transformer] | None = None,
     ) -> "Translator":
-        """Open a run folder or a model folder; several are an ensemble."""
+        """Open a run folder or a model folder; several are an ensemble.
+
+        Models of an own class are read with this class.
+        """
         runs = [run] if isinstance(run, str | Path) else run
-        return cls([load_model(find_model(Path(run))) for run in runs], options)
+        return cls([load_model(find_model(Path(run)), model_class) for run in runs], options)
 
     def with_nbest(self, nbest: int) -> "Translator":
         """Return a translator with the same model, not copied, that finds `nbest` candidates."""

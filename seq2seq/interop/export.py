@@ -19,7 +19,13 @@ from seq2seq.files import write_folder
 from seq2seq.interop import marian
 from seq2seq.interop.marian import EMBEDDINGS
 from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
-from seq2seq.model_folder import TrainedModel, save_tensors
+from seq2seq.model_folder import (
+    TrainedModel,
+    check_restorable,
+    class_name,
+    own_class,
+    save_tensors,
+)
 from seq2seq.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import DecoderLayer, EncoderLayer, PositionalEncoding, Transformer
 from seq2seq.zoo.variants import LearnedPositions
@@ -28,6 +34,7 @@ from seq2seq.zoo.variants import LearnedPositions
 def write_marian(folder: Path, trained: TrainedModel) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
     config = trained.model.config
+    _check_class(trained)
     marian.check_expressible(config, "Marian")
     if config.positions is not Positions.sinusoidal:
         raise UserError(
@@ -55,6 +62,13 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
             **vocabularies,
         },
     )
+
+
+def _check_class(trained: TrainedModel) -> None:
+    """Refuse layers that no other program has; those of a configuration are checked by it."""
+    if (kind := own_class(trained.model)) is not None:
+        raise UserError(f"the class {class_name(kind)} is yours: no other program computes it")
+    check_restorable(trained)
 
 
 def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
@@ -172,6 +186,7 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
     except ImportError:
         raise UserError("this export needs CTranslate2: pip install ctranslate2") from None
     model, config = trained.model, trained.model.config
+    _check_class(trained)
     marian.check_expressible(config, "CTranslate2")
     written = {
         Activation.relu: Written.RELU,

@@ -30,6 +30,14 @@ class Detail:
     source: str = PAPER
     """tensor2tensor where the paper is silent, and in the shares of label smoothing."""
 
+    @property
+    def is_of_model(self) -> bool:
+        """Whether it is a model that has it, and a model of another class may not."""
+        return self.name in _OF_MODEL or any(name.startswith("model.") for name in self.settings)
+
+
+_OF_MODEL = ("initialization", "embedding scale (3.4)")
+"""Details of a model that depend on none of its settings."""
 
 DETAILS = (
     Detail(
@@ -174,10 +182,13 @@ def compare(config: Config, *, model_alone: bool = False) -> list[Row]:
         if changes:
             authors = changes.items() <= _OF_TENSOR2TENSOR.items()
             verdict = f"as {TENSOR2TENSOR}" if authors else "differs"
-        here = ", ".join(f"{name}={value}" for name, value in changes.items())
+        differences = [f"{name}={value}" for name, value in changes.items()]
+        if config.model_class is not None and detail.is_of_model:
+            differences.append(f"own model class {config.model_class}")
+            verdict = "not the paper's"
         of_model = detail.settings and all(n.startswith("model.") for n in detail.settings)
         if of_model or not model_alone:
-            rows.append(Row(number, detail.name, detail.form, here, verdict))
+            rows.append(Row(number, detail.name, detail.form, ", ".join(differences), verdict))
     return rows
 
 

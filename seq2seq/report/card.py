@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from seq2seq.decoding.translation import OutputWarnings
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, class_name, own_class
 from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
 from seq2seq.run.folder import translate_command
@@ -20,7 +20,16 @@ from seq2seq.score import Score
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_RECIPE = ("data.tokenizer.", "data.filter.", "model.", "training.", "search.", "bleu", "seed")
+_RECIPE = (
+    "data.tokenizer.",
+    "data.filter.",
+    "model.",
+    "model_class",
+    "training.",
+    "search.",
+    "bleu",
+    "seed",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,8 @@ class ModelFacts:
     """The starts of its training."""
     scores: Sequence[tuple[str, Score]] = ()
     """On validation and test sets, by their names."""
+    model_class: str | None = None
+    """The class of the model, if it is not the paper's."""
     output_warnings: OutputWarnings | None = None
 
 
@@ -68,6 +79,7 @@ def facts_of_run(report: RunReport, *, averaged: int) -> ModelFacts:
         sessions=report.sessions,
         scores=list(_scores(report)) if was_translated else (),
         output_warnings=warnings if was_translated else None,
+        model_class=report.config.get("model_class"),
     )
 
 
@@ -84,6 +96,8 @@ def card_of_model(trained: TrainedModel, name: str, origin: str, **known: Any) -
     source = trained.source_language or "source"
     targets = [language or "target" for language in trained.target_languages]
     parameters = sum(map(Tensor.numel, trained.model.parameters()))
+    kind = own_class(trained.model)
+    known["model_class"] = None if kind is None else class_name(kind)
     return model_card(ModelFacts(name, source, targets, parameters, origin, **known)).encode()
 
 
@@ -104,8 +118,11 @@ def model_card(facts: ModelFacts) -> str:
         license=facts.config.get("license"),
         **_results(facts),
     )
+    kind = "Transformer (Vaswani et al. 2017)"
+    if facts.model_class is not None:
+        kind = f"model of the class {_plain(facts.model_class)}, not the paper's,"
     description = (
-        f"A Transformer (Vaswani et al. 2017) that translates {_plain(facts.source_language)} to"
+        f"A {kind} that translates {_plain(facts.source_language)} to"
         f" {_plain(', '.join(facts.target_languages))}: {facts.parameters:,} parameters,"
         f" {_plain(facts.origin)}."
     )
@@ -124,7 +141,7 @@ def model_card(facts: ModelFacts) -> str:
         facts=facts,
         in_words=_in_words,
         recipe="\n".join(recipe),
-        command=translate_command("FOLDER", facts.target_languages),
+        command=translate_command("FOLDER", facts.target_languages, facts.model_class),
         plain=_plain,
     )
 

@@ -13,7 +13,14 @@ from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.model_folder import AlignmentStep, TrainedModel, find_model, load_model
+from seq2seq.model_folder import (
+    AlignmentStep,
+    TrainedModel,
+    class_name,
+    find_model,
+    load_model,
+    own_class,
+)
 from seq2seq.paper.details import Row, compare
 from seq2seq.report.overview import best_validation
 from seq2seq.report.record import (
@@ -32,6 +39,7 @@ from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import Session, read_sessions
 from seq2seq.text import has_text
 from seq2seq.trainer import Metrics
+from seq2seq.transformer import Transformer
 
 _LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
@@ -74,7 +82,13 @@ class RunReport:
     """The details that are not as in the paper or, where it is silent, as in tensor2tensor."""
 
 
-def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") -> RunReport:
+def make_report(
+    run: Path,
+    tests: Sequence[TextSet],
+    *,
+    device: str = "auto",
+    model_class: type[Transformer] | None = None,
+) -> RunReport:
     """Translate the test sets with the model of a run, and collect the figures.
 
     Without test sets, the texts are the run's own: its validation sets, then its test sets.
@@ -85,7 +99,7 @@ def make_report(run: Path, tests: Sequence[TextSet], *, device: str = "auto") ->
     except UserError as error:
         raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
     folder, files = find_model(run), RunFolder(run)
-    trained, language = load_model(folder), config.data.valid.target_language
+    trained, language = load_model(folder, model_class), config.data.valid.target_language
     options = TranslationOptions(device=device, search=config.search, to=language)
     translator = Translator(trained, options)
     for text in tests:
@@ -175,4 +189,6 @@ def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep:
 
 def as_trained(trained: TrainedModel, config: Config) -> Config:
     """Return the configuration of a run with the model that it has."""
-    return replace(config, model=trained.model.config)
+    kind = own_class(trained.model)
+    name = None if kind is None else class_name(kind)
+    return replace(config, model=trained.model.config, model_class=name)

@@ -112,19 +112,23 @@ def _expected_moments(model: Transformer) -> dict[str, Tensor]:
     return moments
 
 
-def newest_good(run: Path, log: Callable[[str], None]) -> Path | None:
+def newest_good(
+    run: Path, log: Callable[[str], None], model_class: type[Transformer] | None = None
+) -> Path | None:
     """Find the newest checkpoint whose files can all be read, intact; log newer ones."""
     for parent in (run, RunFolder(run).checkpoints, *checkpoints(run)):
         files.remove_leftovers(parent)
     for folder in reversed(checkpoints(run)):
         try:
-            model = model_folder.read_description(folder).model
+            model = model_folder.read_description(folder, model_class).model
             model_folder.check_weights(folder, model)
             moments_bytes = model_folder.max_bytes(_expected_moments(model))
             files.check_listed_file(folder, _OPTIMIZER, moments_bytes)
             read_mean(folder, model)
             for name in {_PROGRESS, progress_file(folder).name}:
                 files.check_listed_file(folder, name, files.MAX_BYTES)
+        except model_folder.ModelClassError:  # of the checkpoints before, too
+            raise
         except UserError as error:
             log(f"{error}; going back to the checkpoint before")
         else:

@@ -29,6 +29,9 @@ class Config:
     model: TransformerConfig = field(default_factory=TransformerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
+    model_class: str | None = fixed(None)
+    """Class to train in place of the paper's, such as my_module.MyTransformer: a subclass of it,
+    imported from the current folder or an installed package."""
     run_dir: str | None = place(None)
     """The folder of the run; made from data, model and date if not given."""
     resume: bool | str = place(False)

@@ -68,9 +68,13 @@ def move_user_files_aside(folder: Path, log: Callable[[str], None]) -> None:
         log(f"{folder}: contains other files; renamed to {aside.name}")
 
 
-def translate_command(model: str, target_languages: Sequence[str]) -> str:
+def translate_command(
+    model: str, target_languages: Sequence[str], model_class: str | None = None
+) -> str:
     """Write the command that translates with a model into its first target language."""
     words = ["seq2seq", "translate", "--model", model]
+    if model_class is not None:
+        words += ["--model-class", model_class]
     if len(target_languages) > 1:
         words += ["--to", target_languages[0]]
     return f"{shlex.join(words)} < input > output"

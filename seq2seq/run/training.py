@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
 from seq2seq.machine import resources
 from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
-from seq2seq.model_folder import TrainedModel, checkpoints, find_model
+from seq2seq.model_folder import TrainedModel, checkpoints, class_name, find_model
 from seq2seq.run import checkpoint
 from seq2seq.run.checkpoint import RunState
 from seq2seq.run.config import (
@@ -64,6 +65,8 @@ class Guests:
     fit_memory: Callable[[Any, int], float] = lambda updater, epoch: try_update(updater, epoch)
     """Tries the largest micro-batch of an epoch, and returns the seconds that it took."""
     recorder: RunRecorder = field(default_factory=RunRecorder)
+    model_class: type[Transformer] | None = None
+    """The class that `Config.model_class` names."""
 
 
 ALONE = Guests()
@@ -152,6 +155,10 @@ class TrainingRun:
         resume: bool = False,
     ) -> None:
         bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
+        self.model_class = guests.model_class
+        name = None if self.model_class is None else class_name(self.model_class)
+        if config.model_class != name:
+            raise UsageError(f"model_class={config.model_class}: the class that is given is {name}")
         self.config = config
         self.folder = folder
         self.files = RunFolder(folder)
@@ -159,14 +166,24 @@ class TrainingRun:
         device = world.own_device(resources.choose_device(config.device, processes=world.size))
         dtype = world.on_main(lambda: resources.choose_precision(config.precision, device))
         self.compute = Compute(device, dtype)
-        self.initial = None if config.init_from is None else load_initial_model(config, folder)
+        self.initial: TrainedModel | None = None
+        if config.init_from is not None:
+            self.initial = load_initial_model(config, folder, self.model_class)
         self.data = prepare_data(config, world, self.initial)
         # A step keeps its micro-batches, however many processes share them.
         saved = world.on_main(lambda: checkpoint.saved_micro_batches(folder)) if resume else 0
         count = saved or config.training.micro_batches(world.size)
         self.trainer = make_trainer(
-            config, self.data, self.initial, self.compute, world, guests.make_updater, count
+            config,
+            self.data,
+            self.initial,
+            self.compute,
+            world,
+            guests.make_updater,
+            count,
+            self.model_class,
         )
+        model_folder.check_restorable(self._trained(self.trainer.model))
         self.guessing = Guessing.of(self.data.train, self.data.tokenizer.vocab_size)
         self.warned_of_loss = False
         self.newest: Path | None = None
@@ -205,7 +222,7 @@ class TrainingRun:
     def restore(self) -> RunState:
         """Restore the newest good checkpoint, and return its state."""
         folder, world = self.folder, self.world
-        newest = world.on_main(lambda: checkpoint.newest_good(folder, logger.warning))
+        newest = world.on_main(self.newest_good)
         if newest is None:
             raise UserError(f"{folder}: no good checkpoint to resume from")
         self.newest, saved = newest, checkpoint.read_progress(newest)
@@ -215,13 +232,18 @@ class TrainingRun:
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         checkpoint.restore_checkpoint(newest, trainer.model, trainer.optimizer)
         if running_mean is not None:
-            running_mean.model.load_state_dict(checkpoint.read_mean(newest, trainer.model))
+            mean = checkpoint.read_mean(newest, trainer.model)  # of parameters, not of buffers
+            running_mean.model.load_state_dict(mean, strict=False)
         trainer.progress = before.progress
         # A signal ended the run here, and now a lower limit does.
         if trainer.limit_reached() and not before.progress.ended:
             before.progress.validation_pending = True
         logger.info(f"continuing from {newest}, epoch {before.progress.epoch + 1}")
         return before
+
+    def newest_good(self) -> Path | None:
+        """Find the newest checkpoint that can be read, and log those that can't."""
+        return checkpoint.newest_good(self.folder, logger.warning, self.model_class)
 
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
@@ -257,7 +279,7 @@ class TrainingRun:
                 save_validation=self.save_validation,
             )
         except DivergenceError as error:
-            newest = checkpoint.newest_good(self.folder, logger.warning) if is_main else None
+            newest = self.newest_good() if is_main else None
             hint = f"continue from {newest} with resume=true" if newest else "no checkpoint yet"
             raise UserError(f"{error}; {hint}") from error
         finally:
@@ -317,13 +339,14 @@ class TrainingRun:
         known_at_the_start = unfinished_dropout(training, training.max_steps)
         if not known_at_the_start and (short := unfinished_dropout(training, progress.step)):
             logger.warning(short)
-        whole = [] if self.cut_off else list(filter(_is_whole, checkpoints(self.folder)))
+        is_whole = partial(_is_whole, model_class=self.model_class)
+        whole = [] if self.cut_off else list(filter(is_whole, checkpoints(self.folder)))
         folders = whole[-training.average_checkpoints :]
         finished = {"step": progress.step, "ended": progress.ended}
         finished["machine"] = resources.machine_name(self.compute.device)
         if len(folders) > 1:
             self._remove_averaged()
-            trained = model_folder.average(folders)
+            trained = model_folder.average(folders, self.model_class)
             alone = self.validate_share(trained.model.to(self.compute.device), Processes())
             metrics = self.summarize([alone])
             finished["means"] = {len(folders): metrics[f"{training.selecting_set}/bleu"]}
@@ -344,7 +367,8 @@ class TrainingRun:
             logger.warning(failure.message)
             return
         languages = self._trained(self.trainer.model).target_languages
-        logger.info(f"next: {translate_command(str(self.folder), languages)}")
+        command = translate_command(str(self.folder), languages, self.config.model_class)
+        logger.info(f"next: {command}")
 
     def finish_again(self) -> None:
         """Finish if a signal has prevented it at the end of training."""
@@ -398,6 +422,7 @@ def make_trainer(
     world: Processes,
     make_updater: Callable[..., Updater],
     micro_batches: int,
+    model_class: type[Transformer] | None = None,
 ) -> Trainer:
     """Make the model, its batches and the trainer of both."""
     if micro_batches < world.size:
@@ -409,10 +434,11 @@ def make_trainer(
     torch.manual_seed(config.seed)
     tokenizer = data.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
-    model = model_folder.new_transformer(config.model, *sizes, config.training.init_std)
+    init_std = config.training.init_std
+    model = model_folder.new_transformer(config.model, *sizes, init_std, model_class)
     model = model.to(compute.device)
     if initial is not None:
-        model.load_state_dict(initial.model.state_dict())
+        start_from(model, initial.model, f"init_from={config.init_from}")
     train = data.train
     if config.data.samples_text:
         train = SampledCorpus(
@@ -444,6 +470,19 @@ def make_trainer(
     if initial is not None:
         start_moments(updater.optimizer)
     return Trainer(updater, signals=StopSignals(second_ends=world.size == 1))
+
+
+def start_from(model: Transformer, initial: Transformer, origin: str) -> None:
+    """Copy the weights of an initial model, which may be the paper's for one of an own class."""
+    shapes = [{n: tuple(v.shape) for n, v in m.state_dict().items()} for m in (model, initial)]
+    if shapes[0] != shapes[1]:
+        name = min(n for n in {**shapes[0], **shapes[1]} if shapes[0].get(n) != shapes[1].get(n))
+        ours, theirs = (each.get(name, "absent") for each in shapes)
+        raise UserError(
+            f"{origin}: its {name} is {theirs}, that of a new {class_name(type(model))} is {ours}:"
+            " only a model with the same weights can be the start"
+        )
+    model.load_state_dict(initial.state_dict())
 
 
 def try_update(updater: Updater, epoch: int) -> float:
@@ -509,7 +548,9 @@ def describe(trainer: Trainer, config: Config, data: PreparedData, seconds: floa
 T = TypeVar("T")
 
 
-def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str | None]:
+def describe_initial_model(
+    config: Config, run: Path, model_class: type[Transformer] | None = None
+) -> tuple[TrainedModel, str | None]:
     """Read the model of `init_from`, or of a resumed run, without weights, and their sum."""
     if config.resume and checkpoints(run):
         sha256 = read_config(run).init_sha256
@@ -520,12 +561,14 @@ def describe_initial_model(config: Config, run: Path) -> tuple[TrainedModel, str
             f"init_from={config.init_from}: the sha256 of its {model_folder.WEIGHTS_FILE} is"
             f" {sha256}, not init_sha256={config.init_sha256}: give the model with that sum"
         )
-    return _read(config, run, model_folder.read_description), sha256
+    return _read(config, run, model_folder.read_description, model_class), sha256
 
 
-def load_initial_model(config: Config, run: Path) -> TrainedModel:
+def load_initial_model(
+    config: Config, run: Path, model_class: type[Transformer] | None = None
+) -> TrainedModel:
     """Load the model of `init_from`; of a run that is resumed, its newest checkpoint."""
-    initial = _read(config, run, model_folder.load_model)
+    initial = _read(config, run, model_folder.load_model, model_class)
     sizes = dict(settings_of(initial.model.config, Kind.fixed))
     for name, value in settings_of(config.model, Kind.fixed):
         if value != sizes[name]:
@@ -536,12 +579,19 @@ def load_initial_model(config: Config, run: Path) -> TrainedModel:
     return initial
 
 
-def _read(config: Config, run: Path, read: Callable[[Path], T]) -> T:
+def _read(
+    config: Config,
+    run: Path,
+    read: Callable[[Path, type[Transformer] | None], T],
+    model_class: type[Transformer] | None,
+) -> T:
     """Read the initial model; of a run that is resumed, its newest checkpoint that can be read."""
     for folder in reversed(checkpoints(run)) if config.resume else ():
         with suppress(UserError):  # corrupt; the run, too, goes back to the one before
-            return read(folder)
-    return read(_initial_folder(config))
+            return read(folder, model_class)
+    folder = _initial_folder(config)
+    is_own = model_folder.read_class_name(folder) is not None
+    return read(folder, model_class if is_own else None)
 
 
 def _initial_folder(config: Config) -> Path:
@@ -549,10 +599,10 @@ def _initial_folder(config: Config) -> Path:
     return find_model(Path(config.init_from).expanduser())
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_whole(folder: Path, model_class: type[Transformer] | None) -> bool:
     """Check the weights of a checkpoint that is to be averaged; warn of a corrupt one."""
     try:
-        model_folder.check_weights(folder, model_folder.read_description(folder).model)
+        model_folder.check_weights(folder, model_folder.read_description(folder, model_class).model)
     except UserError as error:
         logger.warning(f"{error}; this checkpoint is not averaged")
         return False

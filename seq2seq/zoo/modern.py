@@ -215,12 +215,9 @@ class NoPositions(PositionalEncoding):
     compute = staticmethod(lambda length, d_model: torch.zeros(length, d_model))
 
 
-def make_variant(
-    config: TransformerConfig, init_std: float | None, **sizes: int
-) -> VariantTransformer:
-    """Make a model that is not the paper's."""
-    kind = ModernTransformer if modern_choices(config) else VariantTransformer
-    return kind(config, **sizes, init_std=init_std)
+def variant_class(config: TransformerConfig) -> type[VariantTransformer]:
+    """Return the class of a model that is not the paper's."""
+    return ModernTransformer if modern_choices(config) else VariantTransformer
 
 
 def modern_choices(config: TransformerConfig) -> list[str]:

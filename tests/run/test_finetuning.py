@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2seq.cli.guests import start_training
+from seq2seq.config import TransformerConfig
 from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import Processes
-from seq2seq.model_folder import checkpoints, find_model
+from seq2seq.model_folder import checkpoints, class_name, find_model
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.training import TrainingRun
 from seq2seq.score import bleu
+from seq2seq.transformer import Transformer
 from tests.toy import data_words, reversing, script_validation, train, validation, weights
 
 
@@ -171,3 +174,33 @@ def test_what_contradicts_the_initial_model_is_refused_in_one_line(
     last = command(f"init_from={initial}", f"run_dir={tmp_path / 'run'}", *words, code=code)
     assert message in last
     assert not (tmp_path / "run").exists()
+
+
+class Subclass(Transformer):
+    """Has the same weights as the paper's model."""
+
+
+class Deeper(Transformer):
+    """Has one more weight."""
+
+    def __init__(self, config: TransformerConfig, **sizes: int) -> None:
+        super().__init__(config, **sizes)
+        self.gain = torch.nn.Parameter(torch.ones(()))
+
+
+def test_an_own_class_starts_from_a_model_with_the_same_weights(
+    own: Config, initial: Path, tmp_path: Path
+) -> None:
+    def start(kind: type[Transformer], origin: Path, run: Path) -> Path:
+        config = replace(own, init_from=str(origin), model_class=class_name(kind))
+        start_training(config, run, "", Processes(), model_class=kind)
+        return run
+
+    with pytest.raises(UserError, match=r"its gain is absent, that of .*Deeper is \(\): only"):
+        start(Deeper, initial, tmp_path / "deeper")
+    run = start(Subclass, initial, tmp_path / "run")
+    assert_equal(run / "checkpoints" / "step_00000000", find_model(initial))
+    with pytest.raises(UserError, match=r"is a model of the class .*Subclass, not of .*Deeper"):
+        start(Deeper, run, tmp_path / "deeper")
+    with pytest.raises(UserError, match=r"model_class=None: the class that is given is .*Deeper"):
+        start_training(own, tmp_path / "deeper", "", Processes(), model_class=Deeper)
