@@ -348,6 +348,7 @@ def _runs(parser: ArgumentParser) -> None:
 
 
 def _report(parser: ArgumentParser) -> None:
+    parser.allow_abbrev = False  # --model would be --model-class
     parser.add_argument("run_dir", metavar="RUN", help="run folder")
     parser.add_argument(
         "--test",
