@@ -139,9 +139,11 @@ class FastIncrementalDecoder(IncrementalDecoder):
     cross_attention: type[MultiHeadAttention] = _CrossAttention
     whole_model: type[Transformer] = _NewestToken
 
-    def __init__(self, model: Transformer, pack: packed.Pack) -> None:
+    def __init__(self, model: Transformer, pack: packed.Pack, *, own_project: bool = False) -> None:
         super().__init__(model)
-        self.projection = packed.PackedMatmul(pack, (model.output_matrix, model.output_bias))
+        self.projection: packed.Matmul = model.project
+        if not own_project:
+            self.projection = packed.PackedMatmul(pack, (model.output_matrix, model.output_bias))
 
     def project(self, states: Tensor) -> Tensor:
         """See `IncrementalDecoder.project`."""
@@ -397,7 +399,6 @@ _REPEATED = (
     "transformer.attention()",
     "transformer.causal_mask()",
     "transformer.MultiHeadAttention",
-    "transformer.Transformer.project()",
     "transformer.Transformer.target_mask()",
 )
 """What `PackedAttention` and `FastIncrementalDecoder` compute in their own way."""
@@ -430,7 +431,10 @@ def use_translation_kernels(
         return StaticDecoder(model, pack, buffers, graphs)
     decoders: list[Callable[[Transformer], StepDecoder]] = [IncrementalDecoder]
     if kernels.step and _is_packed(model):
-        decoders.insert(0, partial(FastIncrementalDecoder, pack=pack))
+        is_changed = "transformer.Transformer.project()" in changed
+        own_project = is_changed or type(model).project is not Transformer.project
+        fast = partial(FastIncrementalDecoder, pack=pack, own_project=own_project)
+        decoders.insert(0, fast)
     if not changed:
         return decoders[0](model)
     for decoder in decoders:
@@ -443,8 +447,7 @@ def use_translation_kernels(
 
 
 def _is_packed(model: Transformer) -> bool:
-    """Return whether all attentions of the decoder are the paper's, and the logits, too."""
+    """Return whether all attentions of the decoder are the paper's."""
     layers = (layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer))
     attentions = (m for layer in layers for m in (layer.self_attention, layer.cross_attention))
-    is_paper = type(model).project is Transformer.project
-    return is_paper and all(type(module) is packed.PackedAttention for module in attentions)
+    return all(type(module) is packed.PackedAttention for module in attentions)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.fast.changes import changed_code, report_unused
+from seq2seq.fast.changes import changed_functions, report_unused
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -198,21 +198,22 @@ class GpuDropout(nn.Dropout):
         return (x.to(exact) * mask / (1.0 - rate)).to(x.dtype)
 
 
-_ATTENTION = (
-    "transformer.attention()",
-    "transformer.causal_mask()",
-    "transformer.MultiHeadAttention",
-    "transformer.Transformer.source_mask()",
-    "transformer.Transformer.target_mask()",
-)
-"""What fused attention computes in its own way."""
-_LOSS = (
-    "loss.",
-    "transformer.Transformer.forward()",
-    "transformer.Transformer.output_matrix()",
-    "transformer.Transformer.project()",
-)
-"""What `projected_loss` computes in its own way."""
+def changed_attention(model: Transformer) -> list[str]:
+    """Return the changes of what fused attention computes in its own way."""
+    names = ["attention()", "causal_mask()", "MultiHeadAttention"]
+    names += ["Transformer.source_mask()", "Transformer.target_mask()"]
+    repeated = tuple(f"transformer.{name}" for name in names)
+    attentions = (m for m in model.modules() if isinstance(m, MultiHeadAttention))
+    own = {type(m).__name__: None for m in attentions if not rows.has_equation_1(m)}
+    return [name for name in changed_functions() if name.startswith(repeated)] + list(own)
+
+
+def changed_loss(model: Transformer) -> list[str]:
+    """Return the changes of what `projected_loss` computes in its own way."""
+    names = "forward", "project", "output_matrix"
+    repeated = ("loss.", *(f"transformer.Transformer.{name}()" for name in names))
+    own = [n for n in names[:2] if getattr(type(model), n) is not getattr(Transformer, n)]
+    return [name for name in changed_functions() if name.startswith(repeated)] + own
 
 
 def can_compile(device: torch.device) -> bool:
@@ -254,16 +255,9 @@ class FastModel:
         self.compute, self.dropout, self.residual = compute, dropout, residual
         shared = {id(parameter): parameter for parameter in model.parameters()}
         self.model = copy.deepcopy(model, shared).train()
-        changed = changed_code(model)
-        own_attention = [name for name in changed if name.startswith(_ATTENTION)]
+        own_attention, own_loss = changed_attention(model), changed_loss(model)
         if own_attention and compute.on_gpu:
             report_unused("fused attention", own_attention)
-        own_loss = [name for name in changed if name.startswith(_LOSS)]
-        own_loss += [
-            n
-            for n in ("forward", "project")
-            if getattr(type(model), n) is not getattr(Transformer, n)
-        ]
         if own_loss:
             report_unused("the loss by chunks", own_loss)
         self.own_attention, self.own_loss = bool(own_attention), bool(own_loss)
@@ -347,9 +341,7 @@ def choose_layout(model: Transformer, *, compiled: bool) -> type[rows.Layout]:
     config = model.config
     is_modern = isinstance(model, ModernTransformer)
     too_narrow = min(config.key_width, config.value_width) < 16
-    attentions = (m for m in model.modules() if isinstance(m, MultiHeadAttention))
-    is_changed = not all(map(rows.has_equation_1, attentions))
-    if not compiled or is_modern or is_changed or too_narrow or config.attention_dropout:
+    if not compiled or is_modern or too_narrow or config.attention_dropout:
         return rows.GridLayout
     from seq2seq.fast.attention import FlexLayout
 
