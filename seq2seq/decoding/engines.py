@@ -9,13 +9,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from seq2seq.decoder import StepDecoder, incremental_decoder
-from seq2seq.decoding.ensemble import Ensemble
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
 from seq2seq.fast.changes import changed_code, changed_functions, report_unused
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
-from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
 from seq2seq.search import Beams, Hypothesis, SearchConfig, beam_search
 from seq2seq.transformer import Transformer
@@ -51,7 +49,11 @@ class NativeEngine(Engine):
             decoders = list(map(incremental_decoder, models))
         else:
             decoders = self._fast_decoders(models, compute, kernels, search, workers)
-        self.decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders)
+        self.decoder = decoders[0]
+        if len(decoders) > 1:
+            from seq2seq.decoding.ensemble import Ensemble
+
+            self.decoder = Ensemble(decoders)
 
     def _fast_decoders(
         self,
@@ -73,6 +75,8 @@ class NativeEngine(Engine):
             report_unused("the search in fixed shapes", changed)
             static = False
         if static and type(search) is SearchConfig:
+            from seq2seq.fast.graphs import Buffers, Graphs
+
             buffers, self._turn = Buffers(), Lock()  # only one search at a time can have them
             self.rounded = partial(full_batch, beam_size=search.beam_size)
             graphs = Graphs(self.device) if compute.on_gpu else None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from seq2seq.config import Positions
 from seq2seq.decoding.capitals import known_case
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.sentences import abbreviations_of, split_sentences, writes_ordinals
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer
 from seq2seq.transformer import Transformer
 from seq2seq.translate import SearchInput
@@ -127,12 +126,13 @@ def make_segments(
     segment in capitals is encoded in the case that the vocabulary knows.
     """
     translate_all = not _has_letters(tokenizer)
-    split = partial(split_sentences, language=language)
     pieces: list[tuple[int, str, str]] = []  # the index of a line, what is copied, and a text
     for line_index, line in enumerate(lines):
         texts = _COLUMN.findall(line.rstrip("\r\n"))
         if by_sentence:
-            texts = list(chain.from_iterable(map(split, texts)))
+            from seq2seq.decoding.sentences import split_sentences
+
+            texts = [part for text in texts for part in split_sentences(text, language)]
         for text in texts or [""]:
             start = 0 if translate_all else _copied_until(text, language)
             copied = text[:start]
@@ -173,6 +173,8 @@ def _copied_until(text: str, language: str) -> int:
 
 
 def _is_label(label: re.Match[str], language: str) -> bool:
+    from seq2seq.decoding.sentences import abbreviations_of, writes_ordinals
+
     after = label.string[label.end() : label.end() + 100]  # a word, but not all that follows
     if label.lastgroup == "ordinal" and after:
         return not writes_ordinals(language)
@@ -217,6 +219,8 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
 
     if fits(text):
         return [text]
+    from seq2seq.decoding.sentences import split_sentences
+
     splits: list[Callable[[str], list[str]]] = [
         partial(split_sentences, language=language),
         *(partial(re.findall, rf"(?s).+?(?:{end}|\Z)") for end in _BREAKS),

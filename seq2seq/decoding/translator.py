@@ -16,7 +16,6 @@ import torch
 from seq2seq.controls import control_ids
 from seq2seq.decoding.capitals import Cased, known_case
 from seq2seq.decoding.engines import NativeEngine
-from seq2seq.decoding.ensemble import TargetScore, check_ensemble, score_targets
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.segments import Segment, length_limits, make_segments
@@ -40,6 +39,7 @@ from seq2seq.translate import Engine
 if TYPE_CHECKING:  # imported when they are asked for
     from seq2seq.decoding.alignment import Alignment, Link, Part, PiecePair
     from seq2seq.decoding.attention import AttentionMaps
+    from seq2seq.decoding.ensemble import TargetScore
     from seq2seq.decoding.glossary import Glossary
 
 T = TypeVar("T")
@@ -67,7 +67,10 @@ class Translator:
         together = trained if isinstance(trained, Sequence) else [trained]
         if not all(isinstance(model, TrainedModel) for model in together):
             raise TypeError(f"{trained!r} is not a trained model: call Translator.load(folder)")
-        check_ensemble(together)
+        if len(together) > 1:
+            from seq2seq.decoding.ensemble import check_ensemble
+
+            check_ensemble(together)
         self.device = choose_device(options.device)
         on_cpu = self.device.type == "cpu"
         is_plain = options.forms == "plain"
@@ -249,12 +252,14 @@ class Translator:
 
     def log_probabilities(
         self, sources: Sequence[str], targets: Sequence[str]
-    ) -> list[TargetScore]:
+    ) -> "list[TargetScore]":
         """Compute the log-probability of given translations, tokenized by the model's tokenizer.
 
         A pair of blank lines has no tokens and probability 1; a blank line in any other pair is
         `</s>` alone.
         """
+        from seq2seq.decoding.ensemble import TargetScore, score_targets
+
         _check_pairs(sources, targets)
         encoded = zip(
             self.tokenizer.encode_source(list(map(str.strip, sources))),

@@ -5,6 +5,7 @@
 | `updates` | `Updater` | training |
 | `training` | a model in training mode and `label_smoothed_loss` | training |
 | `rows` | a forward pass over padded sentences | training |
+| `fused` | equation 1 | both, GPU |
 | `attention` | attention within padded sentences | training, GPU |
 | `packed` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
 | `decoder` | `IncrementalDecoder` | translation, a form each for CPU and GPU |

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -29,14 +30,16 @@ from seq2seq.decoder import (
 )
 from seq2seq.fast import packed
 from seq2seq.fast.changes import changed_code, report_unused
-from seq2seq.fast.graphs import Buffers, Graphs
-from seq2seq.fast.rows import FusedAttention, use_fused_attention
+from seq2seq.fast.fused import FusedAttention, use_fused_attention
 from seq2seq.transformer import (
     DecoderLayer,
     MultiHeadAttention,
     PositionalEncoding,
     Transformer,
 )
+
+if TYPE_CHECKING:  # imported for a GPU
+    from seq2seq.fast.graphs import Buffers, Graphs
 
 
 @dataclass
@@ -169,7 +172,7 @@ def round_down(count: int) -> int:
 class BeamTable:
     """Where all layers keep the positions of the N hypotheses; there are slots for T of them."""
 
-    def __init__(self, buffers: Buffers, model: Transformer, memory: Tensor) -> None:
+    def __init__(self, buffers: "Buffers", model: Transformer, memory: Tensor) -> None:
         self.buffers, self.model, device = buffers, model, memory.device
         self.newest = buffers.store("position", torch.zeros(1, dtype=torch.long, device=device))
         """(1,), the position that the next step reads."""
@@ -338,7 +341,11 @@ class StaticDecoder(FastIncrementalDecoder):
     positions = _NewestPosition
 
     def __init__(
-        self, model: Transformer, pack: packed.Pack, buffers: Buffers, graphs: Graphs | None = None
+        self,
+        model: Transformer,
+        pack: packed.Pack,
+        buffers: "Buffers",
+        graphs: "Graphs | None" = None,
     ) -> None:
         self.buffers, self.graphs = buffers, graphs
         if isinstance(model.positions, PositionalEncoding):
@@ -408,8 +415,8 @@ def use_translation_kernels(
     model: Transformer,
     dtype: torch.dtype,
     kernels: TranslationKernels,
-    buffers: Buffers | None = None,
-    graphs: Graphs | None = None,
+    buffers: "Buffers | None" = None,
+    graphs: "Graphs | None" = None,
 ) -> StepDecoder:
     """Put the fast forms into a model, in place; it can no longer be trained or saved.
 

@@ -9,7 +9,7 @@ while the next one runs, which sentences are done: these accept nothing more.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -18,9 +18,11 @@ from torch.nn import functional as F
 from seq2seq import search
 from seq2seq.device import HostCopy
 from seq2seq.fast.decoder import MULTIPLE, StaticCache, round_down, round_up
-from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.packed import round_batch_size
 from seq2seq.search import SearchConfig
+
+if TYPE_CHECKING:  # imported for a GPU
+    from seq2seq.fast.graphs import Buffers, Graphs
 
 
 class FastBeams(search.Beams):
@@ -90,8 +92,8 @@ class StaticSearch:
     Without graphs, which record the steps of each shape, their kernels start one by one.
     """
 
-    buffers: Buffers
-    graphs: Graphs | None = None
+    buffers: "Buffers"
+    graphs: "Graphs | None" = None
 
     @torch.inference_mode()
     def __call__(
@@ -148,7 +150,7 @@ class _StaticBeams(FastBeams):
     """`Beams` in buffers, with a capacity of T tokens for each hypothesis."""
 
     def __init__(
-        self, max_lengths: Tensor, config: SearchConfig, rules: search.Rules, buffers: Buffers
+        self, max_lengths: Tensor, config: SearchConfig, rules: search.Rules, buffers: "Buffers"
     ) -> None:
         super().__init__(max_lengths, config, rules)
         self.buffers, self.longest = buffers, max(self.limits)

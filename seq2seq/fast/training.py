@@ -14,6 +14,7 @@ from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
 from seq2seq.fast.changes import changed_functions, report_unused
+from seq2seq.fast.fused import has_equation_1, use_fused_attention
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -204,7 +205,7 @@ def changed_attention(model: Transformer) -> list[str]:
     names += ["Transformer.source_mask()", "Transformer.target_mask()"]
     repeated = tuple(f"transformer.{name}" for name in names)
     attentions = (m for m in model.modules() if isinstance(m, MultiHeadAttention))
-    own = {type(m).__name__: None for m in attentions if not rows.has_equation_1(m)}
+    own = {type(m).__name__: None for m in attentions if not has_equation_1(m)}
     return [name for name in changed_functions() if name.startswith(repeated)] + list(own)
 
 
@@ -288,7 +289,7 @@ class FastModel:
             for module in model.modules():
                 if type(module) is MultiHeadAttention:
                     override(module, rows.JoinedProjections)
-            rows.use_fused_attention(model)
+            use_fused_attention(model)
         rows.read_rows(model)
         if self.dropout:
             kind = GpuDropout if on_gpu else CpuDropout

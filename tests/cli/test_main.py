@@ -18,6 +18,24 @@ def test_help_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize("words", ["", "-i one.en"])
+def test_a_line_of_text_is_translated_by_45_modules_or_fewer(
+    quick: Path, tmp_path: Path, words: str
+) -> None:
+    (tmp_path / "one.en").write_text("a man sees the sea.\n")
+    code = "import sys; from seq2seq.cli.main import main; code = main(sys.argv[1:]);"
+    code += "print(code, *(name for name in sys.modules if name.startswith('seq2seq')))"
+    command = [sys.executable, "-c", code, "translate", "--model", quick, *words.split()]
+    with (tmp_path / "one.en").open() as text:
+        printed = subprocess.check_output(command, stdin=text, cwd=tmp_path, text=True)
+    code, *names = printed.splitlines()[-1].split()
+    assert (code, len(names) <= 45) == ("0", True), names
+    unused = {"alignment", "attention", "ensemble", "glossary", "resume", "sampling"}
+    assert not {f"seq2seq.decoding.{name}" for name in unused} & set(names)
+    others = ("data", "interop", "report", "run", "server", "zoo")
+    assert not [name for name in names if name.split(".")[1:2] and name.split(".")[1] in others]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
     ("redirection", "message"),

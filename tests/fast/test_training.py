@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from seq2seq.batches import Batching
 from seq2seq.config import Positions, TrainingConfig
 from seq2seq.device import Compute
-from seq2seq.fast.rows import fused_attention, pack
+from seq2seq.fast.fused import fused_attention
+from seq2seq.fast.rows import pack
 from seq2seq.fast.training import (
     CpuDropout,
     FastModel,
