@@ -8,11 +8,11 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from seq2seq.changes import changed_code, changed_functions, report_unused
 from seq2seq.decoder import StepDecoder, incremental_decoder
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.segments import Segment
 from seq2seq.device import Compute
-from seq2seq.fast.changes import changed_code, changed_functions, report_unused
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.search import FastBeams, StaticSearch, full_batch
 from seq2seq.search import Beams, Hypothesis, SearchConfig, beam_search
@@ -66,12 +66,12 @@ class NativeEngine(Engine):
         """Put the fast forms into the models; return their decoders."""
         buffers = graphs = None
         static = compute.on_gpu if kernels.static is None else kernels.static
-        if own_search := [name for name in changed_functions() if name.startswith("search.")]:
+        if own_search := changed_functions("search"):
             report_unused("the fast beam search", own_search)
             self._beams = Beams
         alone = workers == len(models) == 1 and self.glossary is None
         static = static and alone and not _is_modern(models[0])
-        if static and (changed := changed_code(models[0])):
+        if static and (changed := changed_code(models[0]) + own_search):
             report_unused("the search in fixed shapes", changed)
             static = False
         if static and type(search) is SearchConfig:

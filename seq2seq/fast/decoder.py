@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seq2seq.changes import changed_code, report_unused
 from seq2seq.config import Positions
 from seq2seq.decoder import (
     CachedCrossAttention,
@@ -29,7 +30,6 @@ from seq2seq.decoder import (
     follows,
 )
 from seq2seq.fast import packed
-from seq2seq.fast.changes import changed_code, report_unused
 from seq2seq.fast.fused import FusedAttention, use_fused_attention
 from seq2seq.transformer import (
     DecoderLayer,

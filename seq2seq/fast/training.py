@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
+from seq2seq.changes import changed_functions, report_unused
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.fast.changes import changed_functions, report_unused
 from seq2seq.fast.fused import has_equation_1, use_fused_attention
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
@@ -206,7 +206,7 @@ def changed_attention(model: Transformer) -> list[str]:
     repeated = tuple(f"transformer.{name}" for name in names)
     attentions = (m for m in model.modules() if isinstance(m, MultiHeadAttention))
     own = {type(m).__name__: None for m in attentions if not has_equation_1(m)}
-    return [name for name in changed_functions() if name.startswith(repeated)] + list(own)
+    return [n for n in changed_functions("transformer") if n.startswith(repeated)] + list(own)
 
 
 def changed_loss(model: Transformer) -> list[str]:
@@ -214,7 +214,7 @@ def changed_loss(model: Transformer) -> list[str]:
     names = "forward", "project", "output_matrix"
     repeated = ("loss.", *(f"transformer.Transformer.{name}()" for name in names))
     own = [n for n in names[:2] if getattr(type(model), n) is not getattr(Transformer, n)]
-    return [name for name in changed_functions() if name.startswith(repeated)] + own
+    return [n for n in changed_functions("transformer", "loss") if n.startswith(repeated)] + own
 
 
 def can_compile(device: torch.device) -> bool:

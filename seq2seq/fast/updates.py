@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from seq2seq.batches import cut
+from seq2seq.changes import changed_code, changed_functions, report_unused
 from seq2seq.device import Compute, HostCopy, oom_as_user_error
 from seq2seq.encoded_corpus import PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast import rows
-from seq2seq.fast.changes import changed_code, report_unused
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.training import FastModel, StepNumbers
 from seq2seq.settings import Setting
@@ -255,9 +255,10 @@ class StartedUpdate(NamedTuple):
 def make_updater(
     model: Transformer, *given: Any, compute: Compute, compiled: bool = True, **chosen: Any
 ) -> Updater:
-    """Make a fast updater; for a changed model that needs padded sentences, a plain one."""
-    changed = changed_code(model)
-    if changed and not rows.follows_padded(model):
+    """Make a fast updater, or a plain one for changed code that the fast one would not obey."""
+    own_update = [name for name in changed_functions("update") if name.startswith("update.Updater")]
+    changed = own_update + changed_code(model)
+    if own_update or (changed and not rows.follows_padded(model)):
         report_unused("fast training", changed)
         return Updater(model, *given, compute=compute, **chosen)
     return FastUpdater(model, *given, compute=compute, compiled=compiled, **chosen)

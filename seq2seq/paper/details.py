@@ -11,6 +11,7 @@ from dataclasses import asdict, astuple, dataclass
 
 from tabulate import tabulate
 
+from seq2seq.changes import changed_functions
 from seq2seq.run.config import Config
 from seq2seq.settings import flat
 
@@ -35,7 +36,21 @@ class Detail:
         """Whether it is a model that has it, and a model of another class may not."""
         return self.name in _OF_MODEL or any(name.startswith("model.") for name in self.settings)
 
+    @property
+    def file(self) -> str:
+        """The module whose functions compute it."""
+        return "transformer" if self.is_of_model else _FILES.get(self.name, "")
 
+
+_FILES = {
+    "label smoothing (5.4)": "loss",
+    "the loss is divided by": "update",
+    "Adam (5.3)": "update",
+    "learning rate (5.3)": "update",
+    "beam (6.1)": "search",
+    "length penalty (6.1)": "search",
+    "longest output, early stop (6.1)": "search",
+}
 _OF_MODEL = ("initialization", "embedding scale (3.4)")
 """Details of a model that depend on none of its settings."""
 
@@ -185,6 +200,9 @@ def compare(config: Config, *, model_alone: bool = False) -> list[Row]:
         differences = [f"{name}={value}" for name, value in changes.items()]
         if config.model_class is not None and detail.is_of_model:
             differences.append(f"own model class {config.model_class}")
+            verdict = "not the paper's"
+        elif edited := changed_functions(*filter(None, [detail.file])):
+            differences.append(f"{', '.join(edited[:2])} changed")
             verdict = "not the paper's"
         of_model = detail.settings and all(n.startswith("model.") for n in detail.settings)
         if of_model or not model_alone:

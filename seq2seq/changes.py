@@ -1,8 +1,8 @@
-"""Which of the code that fast forms stand for is no longer that with which they were tested.
+"""The functions of the paper that have changed since fast forms and reports were tested with them.
 
 `tested.json` has a digest of each function of the files below, docstrings and comments left out.
 Whoever changes a function and has changed and tested the fast forms with it, too, writes the file
-anew: `python -m seq2seq.fast.changes`.
+anew: `python -m seq2seq.changes`.
 """
 
 import ast
@@ -24,7 +24,8 @@ from torch import nn
 logger = logging.getLogger("seq2seq")
 
 PACKAGE = "seq2seq"
-MODULES = ("transformer", "loss", "search", "zoo.variants", "zoo.modern")
+MODEL = ("transformer", "zoo.variants", "zoo.modern")
+MODULES = (*MODEL, "loss", "update", "search")
 LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
 """The modules of PyTorch that a model consists of."""
 
@@ -32,13 +33,13 @@ LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
 @cache
 def tested() -> dict[str, str]:
     """Read the digests of the functions with which the fast forms were tested, by their names."""
-    digests: dict[str, str] = json.loads(files("seq2seq.fast").joinpath("tested.json").read_bytes())
+    digests: dict[str, str] = json.loads(files(PACKAGE).joinpath("tested.json").read_bytes())
     return digests
 
 
 def changed_code(model: nn.Module) -> list[str]:
-    """Return the names of what is changed: functions, then the classes and methods of a model."""
-    return [*changed_functions(), *changed_classes(model)]
+    """Return the names of what is changed in the code of a model: functions, then own classes."""
+    return [*changed_functions(*MODEL), *changed_classes(model)]
 
 
 def report_unused(form: str, changed: Sequence[str]) -> None:
@@ -50,10 +51,10 @@ def report_unused(form: str, changed: Sequence[str]) -> None:
     )
 
 
-def changed_functions() -> list[str]:
-    """Return the names of functions that have changed, such as `transformer.attention`."""
+def changed_functions(*modules: str) -> list[str]:
+    """Return the names of functions that have changed, such as `transformer.attention()`."""
     changed = []
-    for name in MODULES:
+    for name in modules:
         if module := sys.modules.get(f"{PACKAGE}.{name}"):
             now = digests(module)
             before = {key: d for key, d in tested().items() if key.startswith(f"{name}:")}
