@@ -36,13 +36,10 @@ class OtherTransformer(Transformer):
 """
 
 
-def write_module(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "gated") -> Path:
-    """Write the module into a folder, make it the current one, and forget it after the test."""
-    path = folder / f"{name}.py"
-    path.write_text(GATED)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str) -> None:
+    """Write a module into a folder, make it the current one, and forget both after the test."""
+    (folder / f"{name}.py").write_text(code)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, name, sys)  # so that it is restored: as absent
     monkeypatch.delitem(sys.modules, name)
-    return path

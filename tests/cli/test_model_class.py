@@ -13,7 +13,7 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import checkpoints, load_model
 from seq2seq.run.config import read_config
 from tests.cli.conftest import overrides
-from tests.own_model import write_module
+from tests.own_model import GATED, in_folder
 from tests.toy import weights
 
 NAME = "gated.GatedTransformer"
@@ -27,7 +27,7 @@ def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("own")
     with pytest.MonkeyPatch.context() as patch:
-        write_module(folder, patch)
+        in_folder(folder, patch, "gated", GATED)
         for steps in (2, 4):
             assert main(own_words(corpus, folder / "run", steps)) == 0
     return folder / "run"
@@ -41,7 +41,7 @@ def own_words(corpus: Path, run: Path, steps: int) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_module(tmp_path, monkeypatch)
+    in_folder(tmp_path, monkeypatch, "gated", GATED)
 
 
 def test_a_run_is_resumed_averaged_and_described(

@@ -20,7 +20,7 @@ from seq2seq.transformer import FeedForward, Transformer
 from seq2seq.zoo.modern import ModernTransformer, RMSNorm
 from tests.conftest import MakeTrained
 from tests.models import SIZES, perturb
-from tests.own_model import write_module
+from tests.own_model import GATED, in_folder
 
 
 class Shifted(Transformer):
@@ -204,7 +204,7 @@ def test_the_name_of_a_class_is_that_of_its_import(
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     in_script = type("Mine", (Transformer,), {"__module__": "__main__"})
     assert class_name(in_script) == "my_script.Mine"
-    write_module(tmp_path, monkeypatch)
+    in_folder(tmp_path, monkeypatch, "gated", GATED)
     assert class_name(import_class("gated.GatedTransformer")) == "gated.GatedTransformer"
     # An installed package comes before the current folder.
     (tmp_path / "seq2seq.py").write_text("raise SystemExit")
@@ -226,7 +226,7 @@ def test_the_name_of_a_class_is_that_of_its_import(
 def test_a_name_that_is_no_class_of_models_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
-    write_module(tmp_path, monkeypatch)
+    in_folder(tmp_path, monkeypatch, "gated", GATED)
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(UserError, match=f"--model-class {name}: .*{words}"):
         import_class(name)
