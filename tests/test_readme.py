@@ -274,4 +274,4 @@ def test_the_commands_are_found() -> None:
     assert len(commands("srun torchrun")) == 1
     assert len(commands("python")) >= 7
     assert len(commands("bash")) >= 5
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 8

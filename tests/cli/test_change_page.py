@@ -47,7 +47,8 @@ STEPS = ["training.max_steps=2", "training.checkpoint_steps=1", "training.log_st
 def commands(title: str, corpus: Path) -> list[list[str]]:
     """Return the commands of a section, on the toy language and for two steps, without dropout."""
     found = []
-    for line in "".join(fenced(section(PAGE, title))).splitlines():
+    text = section(PAGE, title)
+    for line in "".join([*fenced(text), *fenced(text, "sh")]).splitlines():
         words = [{"<": "-i", ">": "-o"}.get(word, word) for word in shlex.split(line)[1:]]
         if words[0] == "train":
             words += [*overrides(corpus), *STEPS, "model.dropout=0"]
