@@ -27,7 +27,7 @@ from tests.toy import encoded_corpus, update
 from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-V = 50
+V = 60
 
 
 @pytest.fixture(scope="module")
