@@ -13,8 +13,8 @@
 | `graphs` | starting the kernels of a function one by one | both, GPU |
 
 Nothing here may change a result by more than rounding. `FastModel` and `use_translation_kernels`
-put the forms in place: `replace_modules` exchanges the modules of a class for others that share
-their parameters, whose names and values stay the same.
+put the forms in place: `replace_modules` exchanges modules for others that share their parameters,
+`seq2seq.decoder.override` puts methods in front of a module's own.
 """
 
 from collections.abc import Callable
