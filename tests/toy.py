@@ -17,7 +17,7 @@ from seq2seq.cli.guests import start_training
 from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.encoded_corpus import EncodedCorpus, Lengths, PairIndices, encode_ids, new_corpus
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
@@ -101,7 +101,7 @@ def toy_config(folder: Path, sentences: list[str]) -> Config:
 def train(config: Config, folder: Path, *, resume: bool = False, **training: Any) -> Path:
     """Run a training with other options of `config.training`, and return its folder."""
     chosen = replace(config, resume=resume, training=replace(config.training, **training))
-    start_training(chosen, folder, "", Processes())
+    start_training(chosen, folder, "", OneProcess())
     return folder
 
 

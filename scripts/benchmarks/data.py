@@ -21,7 +21,7 @@ from seq2seq.batches import Batching
 from seq2seq.data.corpus import DataConfig, Split, SplitConfig
 from seq2seq.data.preparation import prepare
 from seq2seq.encoded_corpus import EncodedCorpus
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess, from_environment
 from seq2seq.tokenizer import TokenizerConfig
 
 VALIDATION_PAIRS = 1000
@@ -105,7 +105,7 @@ def run(
     ranking = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20_000 + os.getppid() % 10_000}
     os.environ |= {name: str(value) for name, value in (ranking | address).items()}
-    world = Processes.from_environment()
+    world = from_environment()
     with world.process_group():
         name, timed = work(world, *given)
         ready.put(rank)
@@ -163,7 +163,7 @@ Timed = tuple[str, Callable[[], int]]
 """The name of a stage, and what it does: it returns the number of pairs."""
 
 
-def start(world: Processes, config: DataConfig, cache: Path) -> Timed:
+def start(world: OneProcess, config: DataConfig, cache: Path) -> Timed:
     """Prepare a corpus, tokenizer included, or find it in the cache."""
 
     def timed() -> int:
@@ -173,7 +173,7 @@ def start(world: Processes, config: DataConfig, cache: Path) -> Timed:
     return "second start" if cache.exists() else "first start", timed
 
 
-def order(world: Processes, cache: Path) -> Timed:
+def order(world: OneProcess, cache: Path) -> Timed:
     """Order an epoch in batches of 25,000 tokens."""
     (path,) = cache.glob("*/train.ids")
     batching = Batching(EncodedCorpus(path), source_tokens=25_000, target_tokens=25_000, seed=1)

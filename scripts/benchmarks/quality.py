@@ -22,7 +22,7 @@ from training_systems import Marian, peer_loss
 from seq2seq.batches import make_batching
 from seq2seq.data.preparation import PreparedData
 from seq2seq.device import Compute
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.machine.resources import (
     choose_device,
     choose_precision,
@@ -51,7 +51,7 @@ def main() -> None:
     config = read_config(words.run)
     # A step is one micro-batch in the recipes that are compared.
     config = replace(config, training=replace(config.training, micro_batch_tokens=10**6))
-    data = prepare_data(config, Processes(), None)
+    data = prepare_data(config, OneProcess(), None)
     if data.mixture is not None or config.data.tokenizer.sampling:
         parser.error(f"{words.run}: several corpora, or BPE-dropout, are not possible here")
     valid = data.valid_sets["valid"]

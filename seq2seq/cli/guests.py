@@ -14,7 +14,7 @@ from seq2seq.errors import UserError
 from seq2seq.fast.training import can_compile
 from seq2seq.fast.updates import FastUpdater, fit_memory, make_updater
 from seq2seq.files import add_file, write_file
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.machine.resources import keep_few_compiled_matmuls, retain_freed_memory
 from seq2seq.model_folder import (
     ALIGNMENT_FILE,
@@ -40,7 +40,7 @@ def start_training(
     config: Config,
     folder: Path,
     yaml: str,
-    world: Processes,
+    world: OneProcess,
     *,
     command: str = "",
     resume_hint: str | None = None,

@@ -18,7 +18,7 @@ from seq2seq.decoding.many import Chunk, ChunkOutput, make_chunks
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings, Translation
 from seq2seq.decoding.translator import Translator
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import from_environment
 from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.text import iterate_lines
 
@@ -68,7 +68,7 @@ def translate_lines(job: LinesJob, source: BinaryIO) -> None:
 
     All of torchrun's processes call it; the main one reads, writes and reports.
     """
-    world = Processes.from_environment()
+    world = from_environment()
     with world.process_group(many.DAY):
         options = many.options_of_rank(world, job.options)
         translator = Translator(load_models(job.models, job.classes), options)

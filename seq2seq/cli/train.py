@@ -35,7 +35,7 @@ from seq2seq.cli.model_class import import_class
 from seq2seq.config import TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.machine.processes import Processes, call_handler
+from seq2seq.machine.processes import call_handler, from_environment
 from seq2seq.model_folder import TrainedModel, checkpoints, class_name
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
@@ -86,7 +86,7 @@ def train(words: list[str]) -> int:
     multirun = not {"-m", "--multirun"}.isdisjoint(flags)
     register(overrides)
     overrides = [quote_text(override, multirun=multirun) for override in overrides]
-    world = Processes.from_environment()
+    world = from_environment()
     before = sys.argv
     try:
         if world.size > 1 and multirun:
@@ -123,7 +123,7 @@ def run(chosen: DictConfig) -> float:
     """
     if not logger.handlers:
         log_to_stderr()
-    world = Processes.from_environment()
+    world = from_environment()
     if not world.is_main:
         logger.setLevel(logging.ERROR)
     hint: str | None = None

@@ -22,7 +22,7 @@ from torch import distributed
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.errors import UserError
-from seq2seq.machine.processes import Processes, exit_after_main
+from seq2seq.machine.processes import OneProcess, exit_after_main
 from seq2seq.machine.resources import choose_device, choose_precision
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def in_order(workers: Sequence[Callable[[T], R]], items: Iterable[T]) -> Iterato
 DAY = 86400.0  # the longest time that a process waits for a chunk, or for its translation
 
 
-def options_of_rank(world: Processes, options: TranslationOptions) -> TranslationOptions:
+def options_of_rank(world: OneProcess, options: TranslationOptions) -> TranslationOptions:
     """Give each process its own GPU, and every process the precision that the main one chooses."""
     if world.size == 1:
         return options
@@ -99,7 +99,7 @@ def options_of_rank(world: Processes, options: TranslationOptions) -> Translatio
 
 @contextmanager
 def workers_of_all(
-    world: Processes, workers: Sequence[Callable[[T], R]]
+    world: OneProcess, workers: Sequence[Callable[[T], R]]
 ) -> Iterator[Sequence[Callable[[T], R]]]:
     """Provide the main process with the workers of all processes.
 

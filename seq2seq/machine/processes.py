@@ -2,8 +2,8 @@
 
 torchrun tells each process its rank in environment variables. In training, the micro-batches of a
 step are shared out, and their gradients are summed; the lines of a validation are shared out, too.
-The main process (rank 0) alone decides and writes. `Processes()` is one process alone: then nothing
-here uses torch.distributed.
+The main process (rank 0) alone decides and writes. Without torchrun, there is `OneProcess`, which
+doesn't use torch.distributed.
 
 The signals are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, which
 schedulers send before a job ends.
@@ -41,16 +41,66 @@ _MAIN_FAILED = "seq2seq/main_failed"
 _LOST = re.compile("gloo|NCCL|Connection (closed|reset) by peer|Timed out waiting")
 
 
+def from_environment() -> "OneProcess":
+    """Read torchrun's environment variables: return its processes, or the one process."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    rank, size, local_rank = (int(os.environ.get(name, "-1")) for name in names)
+    if size < 2 or min(rank, local_rank) < 0:
+        return OneProcess(restarts)
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return Processes(restarts, rank, size, local_rank, local_size)
+
+
 @dataclass
-class Processes(World):
-    """The processes that torchrun has started, seen from one of them; or one process alone."""
+class OneProcess(World):
+    """A process that does everything by itself."""
+
+    restarts: int = 0
+    """How often torchrun has started all processes again (--max-restarts)."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the main process, which decides, writes and prints."""
+        return self.rank == 0
+
+    def own_device(self, device: torch.device) -> torch.device:
+        """Return the device of this process: `cuda` becomes the GPU numbered by its local rank."""
+        return device
+
+    @contextmanager
+    def process_group(self, timeout: float = 600.0) -> Iterator[None]:
+        """Connect the processes for as long as the block lasts."""
+        yield
+
+    def main_first(self, act: Callable[[], T]) -> T:
+        """Run `act` in the main process, then in the others."""
+        return act()
+
+    @contextmanager
+    def share_file(self, write: Callable[[Path], object]) -> Iterator[Path]:
+        """Let the first process of each machine write a file that all open in the block."""
+        with temporary_file(write) as path:
+            yield path
+
+    def keep(self, name: str, make: Callable[[], str]) -> str:
+        """Return what `make` returned in the main process before torchrun's restart, if any."""
+        if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+            return make()
+        store, key = _rendezvous(), f"seq2seq/{name}"
+        if not store.check([key]):
+            store.set(key, make())
+        return store.get(key).decode()
+
+
+@dataclass
+class Processes(OneProcess):
+    """The processes that torchrun has started, seen from one of them."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     """Number of this process among the processes of its machine."""
-    restarts: int = 0
-    """How often torchrun has started all processes again (--max-restarts)."""
     local_size: int = 1
     """Number of the processes of its machine."""
     timeout: timedelta = timedelta(minutes=10)
@@ -60,25 +110,9 @@ class Processes(World):
     shared_files: int = 0
     """How often `share_file` was called."""
 
-    @classmethod
-    def from_environment(cls) -> "Processes":
-        """Read torchrun's environment variables; without them, make one process alone."""
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        if any(name not in os.environ for name in names):
-            return cls()
-        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        rank, size, local_rank = (int(os.environ[name]) for name in names)
-        return cls(rank, size, local_rank, restarts, local_size)
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this is the main process, which decides, writes and prints."""
-        return self.rank == 0
-
     def own_device(self, device: torch.device) -> torch.device:
-        """Return the device of this process: `cuda` becomes the GPU numbered by its local rank."""
-        if self.size == 1 or device.type != "cuda":
+        """See `OneProcess.own_device`."""
+        if device.type != "cuda":
             return device
         if device.index is not None:
             raise UserError(f"device={device}: one GPU for {self.size} processes; remove it")
@@ -98,9 +132,6 @@ class Processes(World):
         ends the others: a connection that breaks, or an exchange that takes longer than `timeout`
         seconds, becomes a UserError. torchrun, which ends all when one has ended, names the first.
         """
-        if self.size == 1:
-            yield
-            return
         backend = "gloo"
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"
@@ -146,8 +177,6 @@ class Processes(World):
 
     def on_main(self, act: Callable[[], T]) -> T:
         """Return what `act` returns in the main process; if it fails there, the others exit."""
-        if self.size == 1:
-            return act()
         # Empty if it failed.
         returned: list[list[T]] = [[]]
         try:
@@ -162,16 +191,16 @@ class Processes(World):
         return returned[0][0]
 
     def main_first(self, act: Callable[[], T]) -> T:
-        """Run `act` in the main process, then in the others."""
+        """See `OneProcess.main_first`."""
         results: list[T] = []
         self.on_main(lambda: results.append(act()))
         return results[0] if results else act()
 
     @contextmanager
     def share_file(self, write: Callable[[Path], object]) -> Iterator[Path]:
-        """Let the first process of each machine write a file that all open in the block."""
+        """See `OneProcess.share_file`."""
         if self.local_size == 1:
-            with temporary_file(write) as path:
+            with super().share_file(write) as path:
                 yield path
             return
         self.shared_files += 1
@@ -196,8 +225,6 @@ class Processes(World):
 
     def gather(self, *values: float) -> list[list[float]]:
         """Return the values of all processes, in the order of their ranks."""
-        if self.size == 1:
-            return super().gather(*values)
         local = torch.tensor(values, dtype=torch.float64)
         rows = [torch.empty_like(local) for _ in range(self.size)]
         distributed.all_gather(rows, local)
@@ -206,28 +233,16 @@ class Processes(World):
     def gather_objects(self, value: T) -> list[T]:
         """Return the values of all processes, which may have worked on them for hours."""
         values = [value] * self.size
-        if self.size > 1:
-            distributed.all_gather_object(values, value, group=self.main_group)
+        distributed.all_gather_object(values, value, group=self.main_group)
         return values
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all processes, in one exchange."""
-        if self.size == 1:
-            return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         distributed.all_reduce(flat)
         sums = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, total in zip(tensors, sums, strict=True):
             tensor.copy_(total.view_as(tensor))
-
-    def keep(self, name: str, make: Callable[[], str]) -> str:
-        """Return what `make` returned in the main process before torchrun's restart, if any."""
-        if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
-            return make()
-        store, key = _rendezvous(), f"seq2seq/{name}"
-        if not store.check([key]):
-            store.set(key, make())
-        return store.get(key).decode()
 
     def _connect(self) -> Store:
         """Open another connection to the store, with keys of this start: the store outlives it."""

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from seq2seq import files, model_folder
 from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import TrainedModel, checkpoints
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.folder import RunFolder
@@ -172,7 +172,7 @@ logger = logging.getLogger("seq2seq")
 
 @contextmanager
 def lock_run_folder(
-    folder: Path, world: Processes, *, resume: bool | str, wait: bool
+    folder: Path, world: OneProcess, *, resume: bool | str, wait: bool
 ) -> Iterator[bool]:
     """Keep all other runs out of a run folder, which is made if it is missing.
 

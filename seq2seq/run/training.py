@@ -25,7 +25,7 @@ from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.errors import UsageError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
 from seq2seq.machine import resources
-from seq2seq.machine.processes import Processes, StopSignals, exit_on_signals
+from seq2seq.machine.processes import OneProcess, StopSignals, exit_on_signals
 from seq2seq.model_folder import TrainedModel, checkpoints, class_name, find_model
 from seq2seq.run import checkpoint
 from seq2seq.run.checkpoint import RunState
@@ -76,7 +76,7 @@ def run_training(
     config: Config,
     folder: Path,
     yaml: str,
-    world: Processes,
+    world: OneProcess,
     guests: Guests = ALONE,
     *,
     command: str = "",
@@ -149,7 +149,7 @@ class TrainingRun:
         self,
         config: Config,
         folder: Path,
-        world: Processes,
+        world: OneProcess,
         guests: Guests = ALONE,
         *,
         resume: bool = False,
@@ -290,7 +290,7 @@ class TrainingRun:
         model, running_mean = self.trainer.model, self.trainer.updater.running_mean
         return model if running_mean is None else running_mean.model
 
-    def validate_share(self, model: Transformer, world: Processes) -> list[SetShare]:
+    def validate_share(self, model: Transformer, world: OneProcess) -> list[SetShare]:
         """Translate this process's share of the validation sets."""
         show, trained = self.recorder.show_validation, self._trained(model)
         return validate_share(trained, self.config, self.data, self.compute, world, show)
@@ -347,7 +347,7 @@ class TrainingRun:
         if len(folders) > 1:
             self._remove_averaged()
             trained = model_folder.average(folders, self.model_class)
-            alone = self.validate_share(trained.model.to(self.compute.device), Processes())
+            alone = self.validate_share(trained.model.to(self.compute.device), OneProcess())
             metrics = self.summarize([alone])
             finished["means"] = {len(folders): metrics[f"{training.selecting_set}/bleu"]}
             said = f"mean of the last {len(folders)} checkpoints: {describe_validation(metrics)}"
@@ -394,7 +394,7 @@ class TrainingRun:
 # The start of a run: its data, its model and its trainer.
 
 
-def prepare_data(config: Config, world: Processes, initial: TrainedModel | None) -> PreparedData:
+def prepare_data(config: Config, world: OneProcess, initial: TrainedModel | None) -> PreparedData:
     """Prepare the data in the main process, then open it in the others."""
     tokenizer = None if initial is None else initial.tokenizer
     cache = user_cache() if config.cache is None else Path(config.cache)
@@ -419,7 +419,7 @@ def make_trainer(
     data: PreparedData,
     initial: TrainedModel | None,
     compute: Compute,
-    world: Processes,
+    world: OneProcess,
     make_updater: Callable[..., Updater],
     micro_batches: int,
     model_class: type[Transformer] | None = None,

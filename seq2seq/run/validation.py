@@ -18,7 +18,7 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute, oom_as_user_error
 from seq2seq.encoded_corpus import EncodedCorpus
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.config import Config
 from seq2seq.score import ScoreConfig, bleu
@@ -137,7 +137,7 @@ def validate_share(
     config: Config,
     data: PreparedData,
     compute: Compute,
-    world: Processes,
+    world: OneProcess,
     show: Callable[[int, int], None] = lambda done, lines: None,
 ) -> list[SetShare]:
     """Translate this process's lines of all validation sets.

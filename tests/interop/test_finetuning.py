@@ -9,7 +9,7 @@ import torch
 
 from seq2seq.cli.guests import start_training
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import checkpoints, load_model, save_model
 from tests.interop.conftest import MakeFolder
 from tests.toy import toy_config
@@ -39,8 +39,8 @@ def test_an_imported_model_learns_on_and_is_resumed(
     )
     run = tmp_path / "run"
     short = replace(own, training=replace(own.training, max_steps=1))
-    start_training(short, run, "", Processes())
-    start_training(replace(own, resume=True), run, "", Processes())
+    start_training(short, run, "", OneProcess())
+    start_training(replace(own, resume=True), run, "", OneProcess())
     assert [folder.name[-1] for folder in checkpoints(run)] == ["0", "1", "2", "3", "4"]
     first, last = load_model(checkpoints(run)[0]), load_model(checkpoints(run)[-1])
     assert first.tokenizer.files() == last.tokenizer.files() == imported.tokenizer.files()

@@ -21,7 +21,7 @@ from seq2seq.data.corpus import CorpusConfig, Split
 from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import find_model, load_model
 from seq2seq.paper.details import compare
 from seq2seq.report.page import draw_page
@@ -268,7 +268,7 @@ def test_a_report_that_cannot_be_written_ends_no_training_badly(
     (copy / "finished.json").unlink()
     (copy / "report.html").unlink()
     (copy / "report.html" / "in_the_way").mkdir(parents=True)
-    start_training(replace(read_config(copy), resume=True), copy, "", Processes())
+    start_training(replace(read_config(copy), resume=True), copy, "", OneProcess())
     assert "report.html: not written: " in "\n".join(warned)
     assert (copy / "finished.json").exists()
 

@@ -15,7 +15,7 @@ from seq2seq.data.corpus import CorpusConfig, SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
@@ -173,8 +173,8 @@ def test_a_run_keeps_the_languages_of_its_initial_model(
     place = SplitConfig(source=both.data.valid.source, target=both.data.valid.target)
     unmarked = replace(both.data, train=place, valid=place, corpora={}, valid_sets={})
     with pytest.raises(UserError, match=r"data\.train: .* several languages \(de, fr\)"):
-        TrainingRun(replace(own, data=unmarked), tmp_path, Processes())
+        TrainingRun(replace(own, data=unmarked), tmp_path, OneProcess())
     dutch = replace(place, target_language="nl")
     data = replace(unmarked, train=dutch, valid=dutch)
     with pytest.raises(UserError, match=r"data\.train: no target language 'nl': .* de, fr"):
-        TrainingRun(replace(own, data=data), tmp_path, Processes())
+        TrainingRun(replace(own, data=data), tmp_path, OneProcess())

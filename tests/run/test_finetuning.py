@@ -16,7 +16,7 @@ from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import checkpoints, class_name, find_model
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.training import TrainingRun
@@ -116,7 +116,7 @@ def test_text_in_characters_that_the_initial_model_does_not_know_is_refused(
     share = 2 * 11 * 40 / sum(2 * len(line) for line in lines(foreign.source))
     message = rf"{share:.2%} of the training text are characters that the model of init_from does"
     with pytest.raises(UserError, match=rf"{message} not know \(б, а, .*\): remove the lines"):
-        TrainingRun(config, tmp_path, Processes())
+        TrainingRun(config, tmp_path, OneProcess())
 
 
 Train = Callable[..., str]

@@ -12,7 +12,7 @@ from seq2seq.cli.guests import start_training
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.run.config import Config
 from seq2seq.run.records import read_metrics
@@ -29,9 +29,9 @@ from tests.toy import weights
 def test_plain_and_fast_forms_train_the_same_model(toy: Config, tmp_path: Path) -> None:
     exact = replace(toy, model=replace(toy.model, dropout=0.0))
     plain, fast, alone = tmp_path / "plain", tmp_path / "fast", tmp_path / "alone"
-    start_training(replace(exact, forms="plain"), plain, "", Processes())
-    start_training(exact, fast, "", Processes())
-    run_training(exact, alone, "", Processes())
+    start_training(replace(exact, forms="plain"), plain, "", OneProcess())
+    start_training(exact, fast, "", OneProcess())
+    run_training(exact, alone, "", OneProcess())
     records = (read_metrics(run / "metrics.jsonl") for run in (plain, fast))
     for ours, theirs in zip(*records, strict=True):
         assert ours.keys() == theirs.keys()
@@ -44,7 +44,7 @@ def test_plain_and_fast_forms_train_the_same_model(toy: Config, tmp_path: Path) 
 def test_plain_and_fast_forms_translate_alike(
     toy: Config, sentences: list[str], tmp_path: Path
 ) -> None:
-    run_training(toy, tmp_path, "", Processes())
+    run_training(toy, tmp_path, "", OneProcess())
     trained = load_model(find_model(tmp_path))
     torch.manual_seed(5)
     perturb(trained.model)  # outputs depend on the source

@@ -17,7 +17,7 @@ import torch
 from seq2seq.data.mixture import Mixture
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.run.training import TrainingRun
 from tests.toy import toy_config, update
 
@@ -26,7 +26,7 @@ def draw(folder: Path, seed: int) -> dict[str, object]:
     lines = [f"some words, {n} of {n * n}" for n in range(90)]
     config = replace(toy_config(folder, lines), seed=seed)
     config.data.tokenizer.max_training_sentences = 50
-    run = TrainingRun(config, folder / "run", Processes())
+    run = TrainingRun(config, folder / "run", OneProcess())
     drawn: dict[str, object] = {"weights": run.trainer.model.embedding.weight.tolist()}
     drawn["pieces"] = run.data.tokenizer.encode_sampled(lines, 0.2, seed)
     drawn["batches"] = [batch.tolist() for batch in run.trainer.batching.epoch(3)]

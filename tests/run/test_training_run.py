@@ -29,7 +29,7 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess, Processes
 from seq2seq.model_folder import checkpoints
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.records import FileRecorder, describe_validation, read_metrics
@@ -43,7 +43,7 @@ from tests.toy import reversing, script_validation, train, validation, weights
 
 
 def opened(config: Config, folder: Path, **choices: Any) -> TrainingRun:
-    return TrainingRun(replace(config, **choices), folder, Processes())
+    return TrainingRun(replace(config, **choices), folder, OneProcess())
 
 
 def assert_mean_of(averaged: Path, folders: list[Path]) -> None:
@@ -112,7 +112,7 @@ def test_a_diverged_training_warns_once_and_ends_in_an_error_without_a_next_comm
 
 def test_a_sweeper_is_given_the_figure_of_a_diverged_training(toy: Config, tmp_path: Path) -> None:
     training = replace(toy.training, learning_rate_scale=300.0, max_steps=6, select_by="loss")
-    config, world = replace(toy, training=training), Processes()
+    config, world = replace(toy, training=training), OneProcess()
     assert run_training(config, tmp_path / "run", "", world, resume_hint="resume=auto") > np.log(60)
 
 
@@ -163,7 +163,7 @@ def test_more_processes_than_a_run_has_micro_batches_are_refused(
 ) -> None:
     run = opened(toy, tmp_path)
     with pytest.raises(UsageError, match="has 1 micro-batch, which 2 processes can't share"):
-        make_trainer(toy, run.data, None, Compute(), Processes(0, 2), Updater, 1)
+        make_trainer(toy, run.data, None, Compute(), Processes(rank=0, size=2), Updater, 1)
 
 
 def test_a_huge_perplexity_is_written_with_an_exponent() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from seq2seq.data.corpus import SplitConfig
 from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess, Processes
 from seq2seq.run.config import Config
 from seq2seq.run.training import TrainingRun
 from seq2seq.run.validation import cross_entropy
@@ -20,9 +20,9 @@ V = 30
 
 def test_processes_find_together_what_one_finds(toy: Config, tmp_path: Path) -> None:
     data = replace(toy.data, valid_sets={"more": toy.data.train})
-    run = TrainingRun(replace(toy, data=data), tmp_path, Processes())
+    run = TrainingRun(replace(toy, data=data), tmp_path, OneProcess())
     alone, *shares = (
-        run.validate_share(run.trainer.model, Processes(rank, size))
+        run.validate_share(run.trainer.model, Processes(rank=rank, size=size))
         for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
     )
     outputs = [""] * len(run.data.valid_sets["valid"].pairs)
@@ -52,8 +52,8 @@ def test_a_pair_without_text_on_a_side_does_not_count_in_a_validation(
         ]
         sides = [text.splitlines() + [pair[i] for pair in more] for i, text in enumerate(texts)]
         valid = SplitConfig(**two_files(tmp_path, f"valid{number}", *sides))
-        run = TrainingRun(replace(toy, data=replace(toy.data, valid=valid)), tmp_path, Processes())
-        share = run.validate_share(run.trainer.model, Processes())
+        run = TrainingRun(replace(toy, data=replace(toy.data, valid=valid)), tmp_path, OneProcess())
+        share = run.validate_share(run.trainer.model, OneProcess())
         metrics.append(run.summarize([share]))
         assert len(share[0].outputs) == 10
     assert metrics[0] == metrics[1]

@@ -14,13 +14,13 @@ from torch import distributed
 
 from seq2seq.batches import Batching
 from seq2seq.encoded_corpus import EncodedCorpus
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess, from_environment
 from tests.training import records
 
 STEPS = 20
 
 
-def train(corpus: Path, micro_batches: int, world: Processes, most: int) -> dict[str, Any]:
+def train(corpus: Path, micro_batches: int, world: OneProcess, most: int) -> dict[str, Any]:
     """Train with dropout; return losses, tokens and weights, and how often it did something."""
     batching = Batching(EncodedCorpus(corpus), source_tokens=24, target_tokens=28, seed=3)
     tokens = {"source_tokens": micro_batches, "target_tokens": micro_batches}
@@ -62,7 +62,7 @@ def gloo_threads() -> int:
 
 def main(corpus: Path, output: Path, micro_batches: int, most: int) -> None:
     torch.set_num_threads(1)
-    world = Processes.from_environment()
+    world = from_environment()
     with world.process_group():
         recorded = train(corpus, micro_batches, world, most)
         before = gloo_threads()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess, Processes
 from tests.toy import encoded_corpus
 from tests.training import rank
 
@@ -37,7 +37,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     )
     assert done.returncode == 0, done.stderr
     ranks = [torch.load(folder / f"{n}.pt", weights_only=False) for n in range(processes)]
-    return Job(ranks, rank.train(corpus, micro_batches, Processes(), most))
+    return Job(ranks, rank.train(corpus, micro_batches, OneProcess(), most))
 
 
 def test_several_processes_train_as_one_does(job: Job) -> None:
