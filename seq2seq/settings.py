@@ -1,7 +1,7 @@
 """The classes of settings: what a resumed run must keep, what it may change, and where it is.
 
 Each field of a configuration names its class where it is defined: `warmup_steps: int =
-changeable(4000)`. `settings_of_run` in `seq2seq.run.checkpoint` adds what follows from the data.
+changeable(4000)`. `settings_of_run` in `seq2seq.run.resume` adds what follows from the data.
 """
 
 import copy

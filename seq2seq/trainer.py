@@ -5,12 +5,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from itertools import count, islice, repeat
-from typing import Annotated, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Meta
 
+from seq2seq.config import TrainingConfig
 from seq2seq.device import Signals, oom_as_user_error
 from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.update import DivergenceError, StepBatches, StepMetrics, Updater
@@ -35,7 +35,7 @@ class Progress:
     validated_seconds: NonNegativeFloat = 0.0
     """The time spent when the last validation was done."""
     best_score: float = -1.0
-    """Of the best validation, its rounded BLEU or chrF, whichever selects; 0 if the loss does."""
+    """The best validation's rounded BLEU or chrF, whichever selects; 0 if the loss does."""
     best_loss: float = 0.0
     best_step: NonNegativeInt = 0
     validations_without_improvement: int = 0
@@ -69,11 +69,17 @@ Metrics: TypeAlias = Mapping[str, float]
 T = TypeVar("T")
 
 
-# What a training tells of itself.
+# What a training is given.
 
 
 class Recorder:
-    """Records a training, in the main process; this class records nothing. It must not raise."""
+    """Records a run, in the main process; this class records nothing. It must not raise."""
+
+    def start_log(self) -> None:
+        """Called when the run folder may be written to."""
+
+    def open(self, progress: Progress, config: TrainingConfig) -> None:
+        """Called before training, which goes on from this progress."""
 
     def show_progress(self, progress: Progress) -> None:
         """Called after each update, before its metrics are recorded."""
@@ -81,8 +87,32 @@ class Recorder:
     def record_metrics(self, progress: Progress, metrics: Metrics) -> None:
         """Called every `log_steps` updates, and before each validation."""
 
+    def show_validation(self, done: int, lines: int) -> None:
+        """Called after each batch that a validation translates."""
+
     def record_validation(self, progress: Progress, metrics: Metrics, *, is_best: bool) -> None:
         """Called after each validation."""
+
+    def close(self) -> None:
+        """Called after training."""
+
+
+class Run(Protocol):
+    """A run validates and saves the model that a trainer trains."""
+
+    recorder: Recorder
+
+    def validate(self) -> Any:
+        """Validate this process's share of the text, and return what `summarize` needs of it."""
+
+    def summarize(self, shares: list[Any]) -> Metrics:
+        """Compute the metrics of a validation from the shares of all processes."""
+
+    def save(self) -> None:
+        """Write a checkpoint, before it is validated."""
+
+    def save_validation(self, is_best: bool) -> None:
+        """Add the progress after the validation to the checkpoint, and keep the best model."""
 
 
 # The loop.
@@ -110,21 +140,12 @@ class Trainer:
         self.signal: int | None = None
         """A signal received by any of the processes."""
 
-    def train(
-        self,
-        recorder: Recorder,
-        *,
-        validate: Callable[[], T],
-        summarize: Callable[[list[T]], Metrics],
-        save: Callable[[], None],
-        save_validation: Callable[[bool], None],
-    ) -> None:
+    def train(self, run: Run) -> None:
         """Train from `progress` until a limit or a signal; all updates are saved then.
 
-        A checkpoint is written (`save`) before it is validated: if the validation fails, no update
-        is lost, and the resumed run begins with it. Each process validates its share, and the main
-        one summarizes what all have found. `save_validation` adds the progress afterwards; its
-        argument is whether the model is the best so far.
+        A checkpoint is written before it is validated: if the validation fails, no update is lost,
+        and the resumed run begins with it. Each process validates its share, and the main one
+        summarizes what all have found, and saves.
         """
         progress = self.progress
         progress.ended = ""  # a finished run may be resumed with higher limits
@@ -135,11 +156,11 @@ class Trainer:
                     self.update(next(steps))
                     self._agree()
                     progress.validation_pending = self._checkpoint_is_due()
-                    self._record(recorder)
+                    self._record(run.recorder)
                     if progress.validation_pending or self.signal:
-                        self.world.on_main(save)
+                        self.world.on_main(run.save)
                 if progress.validation_pending and not self.signal:
-                    self._validate(recorder, validate, summarize, save_validation)
+                    self._validate(run)
 
     def _record(self, recorder: Recorder) -> None:
         """Show the progress, and record the metrics every `log_steps` and before a checkpoint."""
@@ -154,28 +175,22 @@ class Trainer:
             recorder.record_metrics(progress, unrecorded.summary())
             progress.unrecorded = StepMetrics()
 
-    def _validate(
-        self,
-        recorder: Recorder,
-        validate: Callable[[], T],
-        summarize: Callable[[list[T]], Metrics],
-        save_validation: Callable[[bool], None],
-    ) -> None:
+    def _validate(self, run: Run) -> None:
         """Validate, unless a signal comes first, which leaves the validation pending."""
-        outcomes = self.world.gather_objects(self.signals.interruptible(validate))
+        outcomes = self.world.gather_objects(self.signals.interruptible(run.validate))
         shares = [share for share in outcomes if share is not None]
         if len(shares) < len(outcomes):
             self._agree()
             return
-        metrics = self.world.on_main(lambda: summarize(shares))
+        metrics = self.world.on_main(lambda: run.summarize(shares))
         self._agree()
         progress = self.progress
         progress.validation_pending = False
         progress.validated_step, progress.validated_seconds = progress.step, progress.seconds
         is_best = progress.record_rank(self.config.rank(metrics))
         progress.ended = self.limit_reached()
-        self.world.on_main(partial(save_validation, is_best))
-        recorder.record_validation(progress, metrics, is_best=is_best)
+        self.world.on_main(lambda: run.save_validation(is_best))
+        run.recorder.record_validation(progress, metrics, is_best=is_best)
         self._agree()
 
     def _checkpoint_is_due(self) -> bool:

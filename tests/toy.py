@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 from torch import Tensor
 
-from seq2seq.cli.guests import start_training
+from seq2seq.cli.training import start_training
 from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.encoded_corpus import EncodedCorpus, Lengths, PairIndices, encode_ids, new_corpus

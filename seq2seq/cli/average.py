@@ -18,9 +18,10 @@ from seq2seq.model_folder import (
     save_model,
 )
 from seq2seq.report.card import card_of_model
-from seq2seq.report.record import known_settings, read_data_record, record_average
+from seq2seq.report.record import known_settings, record_average
 from seq2seq.report.run_report import choose_alignment
 from seq2seq.run.config import read_config
+from seq2seq.run.data_record import read_data_record
 from seq2seq.run.folder import RunFolder
 from seq2seq.run.sessions import read_sessions
 

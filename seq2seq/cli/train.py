@@ -18,7 +18,6 @@ from hydra.core.override_parser.types import Glob
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import (
     check_flags,
     check_overrides,
@@ -32,6 +31,7 @@ from seq2seq.cli.hydra import (
 )
 from seq2seq.cli.messages import log_to_stderr
 from seq2seq.cli.model_class import import_class
+from seq2seq.cli.training import start_training
 from seq2seq.config import TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError

@@ -6,7 +6,7 @@
 | `sets` `significance` | test sets, two systems compared, paired tests |
 | `page` | the page, with `templates/` |
 | `card` | the card of a model |
-| `record` | what training records for it |
+| `record` | scores of a run, and its settings as a command |
 | `overview` | several runs in one table |
 
 It translates, but changes no model and no run.

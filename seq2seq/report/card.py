@@ -11,8 +11,8 @@ from torch import Tensor
 
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.model_folder import TrainedModel, class_name, own_class
-from seq2seq.report.record import DataRecord
 from seq2seq.report.run_report import RunReport
+from seq2seq.run.data_record import DataRecord
 from seq2seq.run.folder import translate_command
 from seq2seq.run.sessions import Session
 from seq2seq.score import Score

@@ -24,16 +24,15 @@ from seq2seq.model_folder import (
 from seq2seq.paper.details import Row, compare
 from seq2seq.report.overview import best_validation
 from seq2seq.report.record import (
-    DataRecord,
     ScoreRecord,
     folder_of_text,
     known_settings,
     newest_progress,
-    read_data_record,
     train_command,
 )
 from seq2seq.report.sets import SetReport, TextSet, report_sets
 from seq2seq.run.config import Config, read_config
+from seq2seq.run.data_record import DataRecord, read_data_record
 from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import Session, read_sessions

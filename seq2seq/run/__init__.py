@@ -1,4 +1,4 @@
-"""A run from its configuration to its last model: what a training needs so that nothing is lost.
+"""A run from its configuration to its last model: whatever keeps its work from being lost.
 
 | module | contents |
 |---|---|
@@ -6,9 +6,12 @@
 | `validation` | loss, BLEU and chrF of the validation sets |
 | `records` | progress bar, `metrics.jsonl`, TensorBoard events, log |
 | `folder` | where the files and models of a run are |
+| `data_record` | `data.json`: what the report says of the data |
 | `sessions` | by which program, when and where a run was started and resumed |
-| `checkpoint` | checkpoints, who may write to a run's folder, what resuming needs |
+| `checkpoint` | checkpoints: saved, restored, found |
+| `resume` | with which settings a run may go on from one |
+| `lock` | who may write to a run's folder |
 | `training` | one run from start to end |
 
-Nothing here may change what a step computes: that is the core's and the forms'.
+Nothing here may change what a step computes: that is the updater's.
 """

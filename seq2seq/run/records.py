@@ -15,7 +15,6 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from seq2seq.config import TrainingConfig
-from seq2seq.data.preparation import PreparedData
 from seq2seq.errors import UserError
 from seq2seq.files import read_regular_file, write_file
 from seq2seq.run.folder import RunFolder
@@ -54,33 +53,11 @@ def set_name(metric: str) -> str:
     return middle[0] if middle else first
 
 
-class RunRecorder(Recorder):
-    """Records a run from its start to its end; this class records nothing. It must not raise."""
-
-    def start_log(self) -> None:
-        """Called when the run folder may be written to."""
-
-    def record_data(self, data: PreparedData) -> None:
-        """Called before training."""
-
-    def open(self, progress: Progress, config: TrainingConfig) -> None:
-        """Called before training, which goes on from this progress."""
-
-    def show_validation(self, done: int, lines: int) -> None:
-        """Called after each batch that a validation translates."""
-
-    def close(self) -> None:
-        """Called after training."""
-
-    def report(self, device: str) -> None:
-        """Called once the models of a finished run are saved."""
-
-
 _MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
 
 
-class FileRecorder(RunRecorder):
+class FileRecorder(Recorder):
     """Shows the progress, and the time left until a limit, if there is one; records a run.
 
     It drops records of steps to be repeated. If recording fails, it warns once.

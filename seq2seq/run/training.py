@@ -28,7 +28,6 @@ from seq2seq.machine import resources
 from seq2seq.machine.processes import OneProcess, StopSignals, exit_on_signals
 from seq2seq.model_folder import TrainedModel, checkpoints, class_name, find_model
 from seq2seq.run import checkpoint
-from seq2seq.run.checkpoint import RunState
 from seq2seq.run.config import (
     Config,
     check_budget,
@@ -38,8 +37,17 @@ from seq2seq.run.config import (
     risky_start,
     unfinished_dropout,
 )
+from seq2seq.run.data_record import data_record
 from seq2seq.run.folder import RunFolder, move_user_files_aside, translate_command
-from seq2seq.run.records import RunRecorder, describe_validation
+from seq2seq.run.lock import lock_run_folder
+from seq2seq.run.records import describe_validation
+from seq2seq.run.resume import (
+    RunState,
+    data_changes,
+    default_settings,
+    saved_micro_batches,
+    settings_of_run,
+)
 from seq2seq.run.sessions import add_session, changed_program, read_sessions, this_session
 from seq2seq.run.validation import (
     Failure,
@@ -50,7 +58,7 @@ from seq2seq.run.validation import (
 )
 from seq2seq.score import ScoreConfig, bleu_metric, suited_tokenizer
 from seq2seq.settings import Kind, flat, settings_of
-from seq2seq.trainer import Trainer
+from seq2seq.trainer import Recorder, Trainer
 from seq2seq.transformer import Transformer
 from seq2seq.update import DivergenceError, Updater, start_moments
 
@@ -58,18 +66,21 @@ logger = logging.getLogger("seq2seq")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guests:
-    """What a run may be given: another form of its updates, and someone who records it."""
+class Parts:
+    """The parts of a run that its caller may choose; by default, it is plain and not recorded."""
 
     make_updater: Callable[..., Updater] = Updater
+    """Makes the plain updater, or another form of it."""
     fit_memory: Callable[[Any, int], float] = lambda updater, epoch: try_update(updater, epoch)
     """Tries the largest micro-batch of an epoch, and returns the seconds that it took."""
-    recorder: RunRecorder = field(default_factory=RunRecorder)
+    recorder: Recorder = field(default_factory=Recorder)
+    report: Callable[[RunFolder, torch.device], None] = lambda run, device: None
+    """Called once the models of a finished run are saved."""
     model_class: type[Transformer] | None = None
     """The class that `Config.model_class` names."""
 
 
-ALONE = Guests()
+PLAIN = Parts()
 
 
 def run_training(
@@ -77,7 +88,7 @@ def run_training(
     folder: Path,
     yaml: str,
     world: OneProcess,
-    guests: Guests = ALONE,
+    parts: Parts = PLAIN,
     *,
     command: str = "",
     resume_hint: str | None = None,
@@ -99,10 +110,10 @@ def run_training(
     is_swept = resume_hint is not None
     with (
         exit_on_signals() as received,
-        checkpoint.lock_run_folder(folder, world, resume=config.resume, wait=is_swept) as resume,
+        lock_run_folder(folder, world, resume=config.resume, wait=is_swept) as resume,
     ):
         # Prepare: a failure leaves no folder behind.
-        run = TrainingRun(config, folder, world, guests, resume=resume)
+        run = TrainingRun(config, folder, world, parts, resume=resume)
         if received:  # a library has swallowed the exception
             raise SystemExit(128 + received[0])
         before = run.restore() if resume else None
@@ -110,7 +121,7 @@ def run_training(
             if world.is_main:
                 run.finish_again()
             return run.result(is_swept=is_swept)
-        seconds = guests.fit_memory(run.trainer.updater, run.trainer.progress.epoch)
+        seconds = parts.fit_memory(run.trainer.updater, run.trainer.progress.epoch)
         if before is not None:
             run.warn_of_changes(before)
         describe(run.trainer, config, run.data, seconds)
@@ -150,12 +161,12 @@ class TrainingRun:
         config: Config,
         folder: Path,
         world: OneProcess,
-        guests: Guests = ALONE,
+        parts: Parts = PLAIN,
         *,
         resume: bool = False,
     ) -> None:
         bleu_metric(ScoreConfig(tokenize=config.bleu_tokenizer))  # refused before hours of training
-        self.model_class = guests.model_class
+        self.model_class = parts.model_class
         name = None if self.model_class is None else class_name(self.model_class)
         if config.model_class != name:
             raise UsageError(f"model_class={config.model_class}: the class that is given is {name}")
@@ -171,7 +182,7 @@ class TrainingRun:
             self.initial = load_initial_model(config, folder, self.model_class)
         self.data = prepare_data(config, world, self.initial)
         # A step keeps its micro-batches, however many processes share them.
-        saved = world.on_main(lambda: checkpoint.saved_micro_batches(folder)) if resume else 0
+        saved = world.on_main(lambda: saved_micro_batches(folder)) if resume else 0
         count = saved or config.training.micro_batches(world.size)
         self.trainer = make_trainer(
             config,
@@ -179,7 +190,7 @@ class TrainingRun:
             self.initial,
             self.compute,
             world,
-            guests.make_updater,
+            parts.make_updater,
             count,
             self.model_class,
         )
@@ -188,7 +199,8 @@ class TrainingRun:
         self.warned_of_loss = False
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
-        self.recorder = guests.recorder if world.is_main else RunRecorder()
+        self.recorder = parts.recorder if world.is_main else Recorder()
+        self.report = parts.report
         self.cut_off = False
         """Whether time was over during the last validation."""
 
@@ -216,7 +228,7 @@ class TrainingRun:
 
     def state(self) -> RunState:
         """Return the state to save in addition to weights and moments."""
-        settings = checkpoint.settings_of_run(self.config, self.data, self.trainer)
+        settings = settings_of_run(self.config, self.data, self.trainer)
         return RunState(self.trainer.progress, *settings)
 
     def restore(self) -> RunState:
@@ -226,8 +238,8 @@ class TrainingRun:
         if newest is None:
             raise UserError(f"{folder}: no good checkpoint to resume from")
         self.newest, saved = newest, checkpoint.read_progress(newest)
-        path, defaults = checkpoint.progress_file(newest), checkpoint.default_settings()
-        changes = checkpoint.data_changes(folder, self.config)
+        path, defaults = checkpoint.progress_file(newest), default_settings()
+        changes = data_changes(folder, self.config)
         before = self.state().restored(path, saved, defaults, changes)
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         checkpoint.restore_checkpoint(newest, trainer.model, trainer.optimizer)
@@ -259,7 +271,7 @@ class TrainingRun:
             logger.warning(f"{change}; the result may not equal an uninterrupted run")
         add_session(self.folder, session)
         write_file(self.files.config, yaml.encode())
-        self.recorder.record_data(self.data)
+        write_file(self.files.data, data_record(self.data))
         self.recorder.start_log()
         if self.newest is not None:
             checkpoint.rename_newer(self.folder, self.newest, logger.warning)
@@ -271,13 +283,7 @@ class TrainingRun:
         logger.info(f"each validation translates {lines:,} lines")
         self.recorder.open(progress, self.config.training)
         try:
-            self.trainer.train(
-                self.recorder,
-                validate=lambda: self.validate_share(self.candidate(), self.world),
-                summarize=self.summarize,
-                save=self.save,
-                save_validation=self.save_validation,
-            )
+            self.trainer.train(self)
         except DivergenceError as error:
             newest = self.newest_good() if is_main else None
             hint = f"continue from {newest} with resume=true" if newest else "no checkpoint yet"
@@ -289,6 +295,10 @@ class TrainingRun:
         """Return the model to validate, which may be the best: the trainer's, or its mean."""
         model, running_mean = self.trainer.model, self.trainer.updater.running_mean
         return model if running_mean is None else running_mean.model
+
+    def validate(self) -> list[SetShare]:
+        """Translate this process's share of the validation sets with the candidate."""
+        return self.validate_share(self.candidate(), self.world)
 
     def validate_share(self, model: Transformer, world: OneProcess) -> list[SetShare]:
         """Translate this process's share of the validation sets."""
@@ -333,7 +343,7 @@ class TrainingRun:
         checkpoint.save_validation(self.newest, self.state().to_json())
 
     def finish(self) -> None:
-        """Average the last checkpoints (6.1), write the report, and log the next command."""
+        """Average the last checkpoints (6.1), report, and log the next command."""
         progress, averaged = self.trainer.progress, self.files.averaged
         training = self.config.training
         known_at_the_start = unfinished_dropout(training, training.max_steps)
@@ -362,7 +372,7 @@ class TrainingRun:
         if self.cut_off:
             logger.info(f"neither mean nor report: seq2seq report {self.folder} translates again")
         else:
-            self.recorder.report(str(self.compute.device))
+            self.report(self.files, self.compute.device)
         if failure := self.failure():
             logger.warning(failure.message)
             return

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.cli import guests
+from seq2seq.cli import training
 from seq2seq.cli.main import main
 from seq2seq.files import check_listed_file
 from seq2seq.model_folder import MODEL_FILES, checkpoints, find_model, load_model
@@ -67,7 +67,7 @@ def _child(
     poisoned_call: int | None = None,
 ) -> None:
     torch.set_num_threads(1)
-    guests.ReportingRecorder.report = lambda *_: None
+    training.write_report = lambda *_, **__: None
     # A shell starts its background jobs with Ctrl-C ignored; here it counts as on a terminal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from seq2seq.cli.guests import start_training
+from seq2seq.cli.training import start_training
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import checkpoints, load_model, save_model

@@ -12,7 +12,7 @@ import pytest
 
 from seq2seq.cli.main import main
 from seq2seq.model_folder import find_model
-from seq2seq.report.record import DataRecord, read_data_record
+from seq2seq.run.data_record import DataRecord, read_data_record
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',

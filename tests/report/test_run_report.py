@@ -13,10 +13,10 @@ from hydra import compose, initialize_config_dir
 from lxml import html
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.cli.guests import start_training
 from seq2seq.cli.hydra import quote_text, register, resource_folder
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
+from seq2seq.cli.training import start_training
 from seq2seq.data.corpus import CorpusConfig, Split
 from seq2seq.decoding.alignment import KnownText, choose_step
 from seq2seq.device import Compute

@@ -8,15 +8,17 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
-from seq2seq.cli.guests import ReportingRecorder
+from seq2seq.cli.training import write_report
 from seq2seq.data.corpus import CorpusConfig, SplitConfig
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import OneProcess
 from seq2seq.run.config import Config
+from seq2seq.run.folder import RunFolder
 from seq2seq.run.training import TrainingRun
 from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import TokenizerConfig
@@ -107,7 +109,7 @@ def test_the_target_language_is_chosen(trained: Path, code: str, tag: str | None
 
 
 def test_page_and_card_name_every_target_language(run: Path) -> None:
-    ReportingRecorder(run).report("cpu")
+    write_report(RunFolder(run), torch.device("cpu"))
     assert "to de, fr. Training ended" in (run / "report.html").read_text()
     card = (run / "best" / "README.md").read_text()
     assert "\nlanguage:\n- de\n- fr\n" in card

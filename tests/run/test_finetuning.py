@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.cli.guests import start_training
+from seq2seq.cli.training import start_training
 from seq2seq.config import TransformerConfig
 from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
@@ -193,7 +193,7 @@ def test_an_own_class_starts_from_a_model_with_the_same_weights(
 ) -> None:
     def start(kind: type[Transformer], origin: Path, run: Path) -> Path:
         config = replace(own, init_from=str(origin), model_class=class_name(kind))
-        start_training(config, run, "", Processes(), model_class=kind)
+        start_training(config, run, "", OneProcess(), model_class=kind)
         return run
 
     with pytest.raises(UserError, match=r"its gain is absent, that of .*Deeper is \(\): only"):
@@ -203,4 +203,4 @@ def test_an_own_class_starts_from_a_model_with_the_same_weights(
     with pytest.raises(UserError, match=r"is a model of the class .*Subclass, not of .*Deeper"):
         start(Deeper, run, tmp_path / "deeper")
     with pytest.raises(UserError, match=r"model_class=None: the class that is given is .*Deeper"):
-        start_training(own, tmp_path / "deeper", "", Processes(), model_class=Deeper)
+        start_training(own, tmp_path / "deeper", "", OneProcess(), model_class=Deeper)

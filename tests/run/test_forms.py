@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seq2seq.cli.guests import start_training
+from seq2seq.cli.training import start_training
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute

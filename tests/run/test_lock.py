@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.run.checkpoint import sole_writer
+from seq2seq.run.lock import sole_writer
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from seq2seq.run.checkpoint import sole_writer
+from seq2seq.run.lock import sole_writer
 with sole_writer(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -58,7 +59,6 @@ class Records(Recorder):
 
     def __init__(self) -> None:
         self.all: list[tuple[int, dict[str, float]]] = []
-        self.saves: list[int] = []
 
     def record_metrics(self, progress: Progress, metrics: Mapping[str, float], **_: bool) -> None:
         self.all.append((progress.step, dict(metrics)))
@@ -69,23 +69,38 @@ class Records(Recorder):
         return [metrics[name] for _, metrics in self.all if name in metrics]
 
 
+@dataclass
+class TinyRun:
+    """Keeps everything that is recorded, and the steps that were saved; validates as it is told."""
+
+    trainer: Trainer
+    validate: Callable[[], dict[str, float]]
+    act_on_save: Callable[[], object]
+    save_validation: Callable[[bool], None]
+    recorder: Records = field(default_factory=Records)
+    saves: list[int] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[tuple[int, dict[str, float]]]:
+        return self.recorder.all
+
+    def of(self, name: str) -> list[float]:
+        return self.recorder.of(name)
+
+    def summarize(self, shares: list[dict[str, float]]) -> dict[str, float]:
+        return shares[0]
+
+    def save(self) -> None:
+        self.saves.append(self.trainer.progress.step)
+        self.act_on_save()
+
+
 def train(
     trainer: Trainer,
     validate: Callable[[], dict[str, float]] = lambda: {"valid/bleu": 0.0},
-    save: Callable[[], None] = lambda: None,
+    save: Callable[[], object] = lambda: None,
     save_validation: Callable[[bool], None] = lambda is_best: None,
-) -> Records:
-    records = Records()
-
-    def note_and_save() -> None:
-        records.saves.append(trainer.progress.step)
-        save()
-
-    trainer.train(
-        records,
-        validate=validate,
-        summarize=lambda shares: shares[0],
-        save=note_and_save,
-        save_validation=save_validation,
-    )
-    return records
+) -> TinyRun:
+    run = TinyRun(trainer, validate, save, save_validation)
+    trainer.train(run)
+    return run

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.run.checkpoint import RunState, named_settings
 from seq2seq.run.config import Config
+from seq2seq.run.resume import RunState, named_settings
 from seq2seq.settings import Kind, settings_of
 from seq2seq.trainer import Progress
 

@@ -23,13 +23,13 @@ from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.loss import Loss
 from seq2seq.model_folder import TrainedModel
 from seq2seq.run.checkpoint import (
-    RunState,
     progress_file,
     read_progress,
     restore_checkpoint,
     save_checkpoint,
     save_validation,
 )
+from seq2seq.run.resume import RunState
 from seq2seq.run.training import try_update
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
