@@ -145,7 +145,7 @@ def check_flags(words: Sequence[str]) -> None:
 def to_config(composed: DictConfig) -> Config:
     """Convert a composed configuration to a checked `Config`."""
     try:
-        # As plain values: only these are refused if the schema lacks their keys.
+        # Only plain values are refused if the schema lacks their keys.
         values = OmegaConf.to_container(composed)
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
     except ConfigKeyError as error:

@@ -20,7 +20,7 @@ class RunFolder:
         self.lock = path / ".lock"
         self.config = path / "config.yaml"
         self.data = path / "data.json"
-        """What training recorded of its data."""
+        """A record of the training data."""
         self.sessions = path / "sessions.jsonl"
         """A line for each start: the program, the command and the machine."""
         self.log = path / "train.log"
