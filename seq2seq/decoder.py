@@ -144,7 +144,7 @@ class _OnePosition(nn.Module):
         cache = cache_of_step()
         if cache is None:
             return super().forward(x)
-        so_far = x.new_zeros(1, cache.length + 1, x.size(2))
+        so_far = x[:1].expand(1, cache.length + 1, -1)  # of its length
         return super().forward(so_far)[..., -1:, :]
 
 
@@ -180,7 +180,9 @@ class CachedCrossAttention(MultiHeadAttention):
         if cache_of_step() is None:
             return super().equation_1(query, key, value, mask)
         n, h = query.shape[:2]
-        query = query.reshape(len(key), n // len(key), h, -1).transpose(1, 2)  # (B, H, beams, K)
+        if n == key.size(0):
+            return super().equation_1(query, key, value, mask)
+        query = query.reshape(key.size(0), -1, h, query.size(3)).transpose(1, 2)  # (B, H, beams, K)
         heads = super().equation_1(query, key, value, mask)  # (B, H, beams, d_v)
         return heads.transpose(1, 2).reshape(n, h, 1, -1)
 

@@ -29,7 +29,7 @@ from seq2seq.decoder import (
     cache_of_step,
     follows,
 )
-from seq2seq.fast import packed
+from seq2seq.fast import packed, replace_modules
 from seq2seq.fast.fused import FusedAttention, use_fused_attention
 from seq2seq.transformer import (
     DecoderLayer,
@@ -111,9 +111,17 @@ class _SelfAttention(packed.PackedAttention):
         assert isinstance(layer, PositionsFirstCache)
         projected = self.project_self(x)  # (N, 1, H * K)
         # (N, H, K)
-        query, key, value = (each.view(len(x), self.num_heads, -1) for each in projected)
+        query, key, value = (each.view(x.size(0), self.num_heads, -1) for each in projected)
         layer.write(key, value)
-        return self.w_o(layer.attend(query).reshape(len(x), 1, -1))
+        return self.w_o(layer.attend(query).reshape(x.size(0), 1, -1))
+
+
+class _NoDropout(nn.Dropout):
+    """Dropout in evaluation mode, without the time of PyTorch's operation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x itself."""
+        return x
 
 
 class _ScaledQueries(MultiHeadAttention):
@@ -436,6 +444,8 @@ def use_translation_kernels(
             use_fused_attention(model)
     if buffers is not None:
         return StaticDecoder(model, pack, buffers, graphs)
+    if kernels.step:
+        replace_modules(model, nn.Dropout, lambda plain: _NoDropout(plain.p))
     decoders: list[Callable[[Transformer], StepDecoder]] = [IncrementalDecoder]
     if kernels.step and _is_packed(model):
         is_changed = "transformer.Transformer.project()" in changed
