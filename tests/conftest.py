@@ -51,9 +51,10 @@ INTEGRATION = (
     "data/test_everyday.py",
     "data/test_preparation.py",
     "decoding/test_ctranslate2_engine.py",
-    "decoding/test_static_search.py",
+    "fast/test_search.py",
     "faults",
     "interop",
+    "machine/test_distributed.py",
     "report",
     "run",
     "scripts",
@@ -67,7 +68,6 @@ INTEGRATION = (
     "test_readme.py",
     "test_recipes.py",
     "test_wheel.py",
-    "training/test_distributed.py",
 )
 
 

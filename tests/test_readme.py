@@ -256,7 +256,7 @@ def test_every_python_example_runs(
     code: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What imports nothing continues another program: tests/decoding/test_alignment.py. The core:
-    # tests/run/test_core.py
+    # tests/core/test_core.py
     if "train.ids" in code or "import" not in code:
         compile(code, "example", "exec")
         return

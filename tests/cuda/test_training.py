@@ -20,11 +20,11 @@ from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
 from seq2seq.update import DivergenceError
+from tests.core.records import train
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
 from tests.models import ALL_MODERN, perturb
 from tests.toy import encoded_corpus, update
-from tests.training.records import train
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 V = 60

@@ -21,8 +21,8 @@ from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
 from seq2seq.errors import UsageError
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer, TokenizerConfig
-from tests.data.test_subword_sampling import ids_of
 from tests.toy import reversing
+from tests.zoo.test_bpe_dropout import ids_of
 
 PAIR = SentencePair("The man sees a red house.", "Der Mann sieht ein rotes Haus auf der Straße.")
 CAPITALS = SentencePair(PAIR.source.upper(), PAIR.target.upper())

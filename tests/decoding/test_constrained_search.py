@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from seq2seq.decoding.glossary import Term, constrained_search
 from seq2seq.search import Hypothesis
-from tests.decoding.table import END, START, Ids, Table, search
-from tests.decoding.test_beam_search import assert_same, brute_force
+from tests.core.table import END, START, Ids, Table, search
+from tests.core.test_beam_search import assert_same, brute_force
 
 CONTINUING = {4}
 

@@ -17,7 +17,7 @@ from seq2seq.search import SearchConfig, beam_search, length_penalty
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel, MakeTrained
-from tests.decoding.test_beam_search import assert_same
+from tests.core.test_beam_search import assert_same
 from tests.decoding.translators import new_translator
 
 VOCABULARY = 7

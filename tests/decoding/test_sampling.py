@@ -13,7 +13,7 @@ import torch
 from seq2seq.decoding.options import SamplingConfig
 from seq2seq.decoding.sampling import sample, sampling_weights, uniform_numbers
 from seq2seq.search import Hypothesis
-from tests.decoding.table import END, Ids, Table, search
+from tests.core.table import END, Ids, Table, search
 
 TABLE = Table(1, vocab_size=4, sharpness=1.0)
 

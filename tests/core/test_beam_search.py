@@ -17,8 +17,8 @@ from seq2seq.decoding.sampling import sample
 from seq2seq.errors import UserError
 from seq2seq.fast.search import FastBeams, topk_by_blocks
 from seq2seq.search import Beams, DecodingConfig, Hypothesis, SearchConfig
-from tests.decoding.table import END, START, Ids, Table, search, tables
-from tests.model.paper import page_functions
+from tests.core.paper import page_functions
+from tests.core.table import END, START, Ids, Table, search, tables
 
 Outcome = list[tuple[Ids, float]]
 ALPHAS = [0.0, 0.6, 1.0, 2.5]

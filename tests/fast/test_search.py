@@ -24,7 +24,7 @@ from seq2seq.fast.graphs import Buffers
 from seq2seq.fast.search import StaticSearch
 from seq2seq.search import Hypothesis, SearchConfig, beam_search
 from tests.conftest import MakeModel
-from tests.decoding.table import END, START, Prefixes, Table, tables
+from tests.core.table import END, START, Prefixes, Table, tables
 
 V = 30
 

@@ -12,8 +12,8 @@ from seq2seq.fast import replace_modules
 from seq2seq.transformer import Transformer
 from seq2seq.zoo.modern import RMSNorm
 from tests.conftest import MakeModel
-from tests.model.paper import Array, Paper, sigmoid
-from tests.model.test_transformer import Halves, assert_is_the_paper
+from tests.core.paper import Array, Paper, sigmoid
+from tests.core.test_transformer import Halves, assert_is_the_paper
 from tests.models import ALL_MODERN, MODERN
 
 Parameters = dict[str, Array]

@@ -15,7 +15,7 @@ from seq2seq.fast import replace_modules
 from seq2seq.model_folder import make_transformer
 from seq2seq.transformer import Transformer
 from tests.conftest import MakeModel
-from tests.model.paper import Paper
+from tests.core.paper import Paper
 from tests.models import ALL_MODERN, MODERN
 
 START, END = 2, 3

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from seq2seq.machine.processes import OneProcess, Processes
+from tests.machine import rank
 from tests.toy import encoded_corpus
-from tests.training import rank
 
 
 class Job(NamedTuple):

@@ -34,8 +34,8 @@ from seq2seq.run.training import try_update
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
 from seq2seq.update import Updater
+from tests.core.records import V, make_trainer, train, trained_model
 from tests.toy import encoded_corpus, update
-from tests.training.records import V, make_trainer, train, trained_model
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from torch import distributed
 from seq2seq.batches import Batching
 from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.machine.processes import OneProcess, from_environment
-from tests.training import records
+from tests.core import records
 
 STEPS = 20
 

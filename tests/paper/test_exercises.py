@@ -9,8 +9,8 @@ import torch
 
 from seq2seq.loss import label_smoothed_loss
 from tests.conftest import MakeModel
-from tests.decoding.table import END, Ids, Table
-from tests.model.paper import Array, page_functions
+from tests.core.paper import Array, page_functions
+from tests.core.table import END, Ids, Table
 
 page = SimpleNamespace(**page_functions())
 
