@@ -21,8 +21,8 @@ from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
 SideLengths: TypeAlias = NDArray[np.int64]
 """The lengths of the sources and of the targets of some pairs, (2, pairs), in tokens."""
 
-# Of five real corpora, 1,000 aligned pairs at a time have log-lengths that correlate by 0.75 or
-# more; shifted by one line, by 0.3 or less in most windows.
+# In five real corpora, the log-lengths of 1,000 aligned pairs correlate by 0.75 or more; shifted
+# by one line, they correlate by 0.3 or less in most windows.
 _WINDOW_PAIRS = 1000
 _SMALLEST_WINDOW = 200
 _LOWEST_CORRELATION = 0.3
@@ -90,20 +90,20 @@ class FilterCounts:
 
 @dataclass
 class Findings:
-    """What is found in some pairs of a split, in order, while they are encoded.
+    """The findings in some consecutive pairs of a split, collected while they are encoded.
 
     Misaligned lines show in the lengths of the two sides.
     """
 
     counts: FilterCounts = field(default_factory=FilterCounts)
     digests: bytearray = field(default_factory=bytearray)
-    """Of each pair, blank ones not counted, to find copies."""
+    """A digest of each pair that is not blank, to find copies."""
     suspicious: Counter[str] = field(default_factory=Counter)
     """Pairs by what is wrong with them."""
     first: list[tuple[str, int]] = field(default_factory=list)
-    """What is wrong and the number of the pair, counted from 1, of the first ones of each chunk."""
+    """The first suspicious pairs of each chunk: the reason, and the pair's number from 1."""
     windows: list[tuple[int, int, float]] = field(default_factory=list)
-    """Of consecutive pairs, the first and the last, and how their lengths correlate."""
+    """Windows of consecutive pairs: the first, the last, and the correlation of their lengths."""
     characters: int = 0
     unknown: Counter[tuple[int, str]] = field(default_factory=Counter)
     """The characters of sources (0) and of targets (1) that have unknown tokens."""

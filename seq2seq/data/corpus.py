@@ -71,7 +71,7 @@ class CorpusConfig(SplitConfig):
 
 @dataclass(kw_only=True)
 class FilterConfig:
-    """Which training pairs are skipped; lengths are in tokens, the end symbol counted."""
+    """The rules by which training pairs are skipped; lengths are in tokens, with the end symbol."""
 
     max_tokens: int = digested(256)
     """The most tokens on either side."""
@@ -133,7 +133,7 @@ class DataConfig:
     """Commit of the dataset; a full hash pins its content."""
 
     filter: FilterConfig = field(default_factory=FilterConfig)
-    """Which training pairs are skipped."""
+    """The rules by which training pairs are skipped."""
 
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     """Capitals and typing errors that are added to the training text at random."""
@@ -373,7 +373,7 @@ def training_splits(config: DataConfig, valid: Split | None = None) -> list[Spli
 
 
 FileState: TypeAlias = tuple[str, int | str, int, int]
-"""What tells one content of a file from another: path, size, times of change (in ns); or a URL and
+"""The path, size and times of change (in ns) of a file, which change with its content; or a URL and
 what its protocol says of the content."""
 
 

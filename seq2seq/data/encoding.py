@@ -55,7 +55,7 @@ class Encoder:
 
     tokenizer: Tokenizer
     controls: list[int]
-    """What stands before each source."""
+    """The control tokens before each source."""
     limits: FilterConfig
     keeps_text: bool = False
 

@@ -1,4 +1,4 @@
-"""Which pairs each epoch takes of several corpora, as a function of (seed, epoch) alone."""
+"""The choice of pairs from several corpora for an epoch, a function of (seed, epoch) alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from seq2seq.errors import UserError
 
 @dataclass(frozen=True)
 class Mixture:
-    """Which pairs of an encoded corpus each epoch takes, as a function of (seed, epoch) alone."""
+    """The choice of an encoded corpus's pairs for an epoch, a function of (seed, epoch) alone."""
 
     sizes: Mapping[str, int]
     """The pairs of each corpus, by name; the corpora follow one another in this order."""

@@ -73,7 +73,7 @@ class PreparedData:
     valid_sets: dict[str, ValidSet] = field(default_factory=dict)
     """The validation sets by name, `valid` first."""
     mixture: Mixture | None = None
-    """Of several training corpora, whose pairs follow one another in `train`."""
+    """The mixture of several training corpora, whose pairs follow one another in `train`."""
     counts: dict[str, FilterCounts]
     warnings: list[str]
     """Signs of unsuitable data, one line each."""

@@ -18,7 +18,7 @@ class Mark(NamedTuple):
     """A tag or a placeholder inside a text, which the translation has exactly once."""
 
     raw: str
-    """As it stands in the file."""
+    """The mark as it stands in the file."""
     kind: Kind = "alone"
     """`open` and `close` are balanced within a text; the other half of a `half` is in another. A
     `word` stands for a name or a number. `find_placeholders` finds those in strings later."""
@@ -83,7 +83,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Languages:
-    """What a document is translated from and into, as the codes of the model say, such as `en`."""
+    """The languages of a document and its translation, as codes of the model such as `en`."""
 
     source: str
     target: str
@@ -141,7 +141,7 @@ class Document:
 
     @property
     def texts(self) -> list[Text]:
-        """What is to be translated."""
+        """The texts to translate."""
         return [slot.text for slot in self.slots if slot.text]
 
     def join(self, translations: Iterable[Text]) -> str:
@@ -190,7 +190,7 @@ class File:
 
     @property
     def texts(self) -> list[Text]:
-        """What is to be translated."""
+        """The texts to translate."""
         texts: list[Text] = []
         for document, _ in self.documents.values():
             texts += document.texts

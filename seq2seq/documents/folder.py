@@ -38,7 +38,7 @@ Translate: TypeAlias = Callable[[str, bytes, str], tuple[bytes, OutputWarnings]]
 
 @dataclass(frozen=True)
 class Made:
-    """What a file was made of, and what it is: SHA-256 sums, or where a link leads."""
+    """A file that was written and what it was made of: SHA-256 sums, or where a link leads."""
 
     name: str
     document: str

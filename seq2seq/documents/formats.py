@@ -88,7 +88,7 @@ READERS: dict[str, Reader] = {
 _FUZZY = _text(partial(read_po, fuzzy=True), declared=encodings.PO)
 
 BEGINNING_BYTES = 8192
-"""So much of a file's content decides whether it is text."""
+"""The bytes at the beginning of a file that decide whether it is text."""
 
 
 def choose_format(name: str, content: bytes) -> str:

@@ -59,7 +59,7 @@ class _Parser:
     def __init__(self, content: str) -> None:
         self.slots: list[Slot] = []
         self._content = content
-        # What is divided by nothing but white space and tags in _INLINE.
+        # Pieces that are divided by nothing but white space and tags in _INLINE.
         self._run: list[Piece] = []
         # The name of the element that is left alone, where it begins, how many of that name are
         # open in it, and whether it may be a word in a sentence.
@@ -154,7 +154,7 @@ class _Parser:
             self._finish_run()
         if name and (begins or is_end):
             self._count(name, match.end(), 1 if begins else -1)
-        # What a browser may read in another way stays open.
+        # An element whose end a browser may read in another way stays open.
         if is_end:
             if name == top:
                 self._open.pop()

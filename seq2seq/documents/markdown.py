@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*[\r\n](?:[\s\S]*?[\r\n])??\1[ \t]*(?![^\r\n])")
-# Of Docusaurus, MkDocs and MyST; modules of MDX
+# Directives of Docusaurus, MkDocs and MyST; modules of MDX
 _DIRECTIVE = re.compile(
     r"\s*(?::::|!!!|\?\?\?|=== [\"']|-+8<-|<<<|@(?:import|include)\b|\([\w:.-]+\)=\Z"
     r"|import\s[^'\"]*['\"][^'\"]*['\"];?\Z"
@@ -38,7 +38,7 @@ _FORMULA = re.compile(
     r"|\\begin\{(\w+\*?)\}(?:(?!```|\\begin)[\s\S])*?\\end\{\1\})$",
     re.MULTILINE,
 )
-# What begins a footnote, a definition or an abbreviation
+# The beginning of a footnote, a definition or an abbreviation
 _NOTE = r"\[\^[^\[\]\s]++\]:|:[ \t]|\*\[[^\[\]]++\]:"
 # {.class}, { #id }, {: a=b} and {width=50%}
 _STYLE = r"\{ ?(?:[:#.]|[\w-]+=)[^{}\n]*+\}"
@@ -47,7 +47,7 @@ _TITLE = r"""(?:\s++(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+
 # CommonMark has no spaces in an address, but writers do: `(my dog.md "Title")`
 _SPACED = r"\((?:[^()\"\\\n]|\\.|\"[^\"\n]*+\"|\([^()\n]*+\))*+\)"
 _TARGET = rf"(?:\(\s*+{_DESTINATION}{_TITLE}\s*+\)|{_SPACED})"
-# What is not text as it stands; of those that fit, the first counts
+# Inline forms that are not plain text; the first that matches counts
 _FORMS = {
     "formula": r"\$\$[^$]++\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)"
     r"|\\\((?=[^\\\n]*(?:[\^_=]|\\[A-Za-z]))(?:[^\\\n]|\\[^()\n])*+\\\)",

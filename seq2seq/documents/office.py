@@ -88,7 +88,7 @@ class Archive:
         return written.getvalue()
 
 
-# What in a paragraph of a .odt is no word: layout, notes, drawings, and what marks a place.
+# Elements in a paragraph of a .odt that are no words: layout, notes, drawings, bookmarks.
 _ODT_ALONE = re.compile(
     r"text:(s|tab|line-break|soft-page-break|note|(change|bookmark|reference-mark)(-start|-end)?"
     r"|(toc|user-index|alphabetical-index)-mark.*)|draw:.*|office:.*"
@@ -165,9 +165,9 @@ _NAMESPACES = (
 )
 # Elements around runs that stay around their translation.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo"}
-# What says where spelling errors and pages were in the original.
+# Elements that say where spelling errors and pages were in the original.
 _STALE = {"proofErr", "lastRenderedPageBreak"}
-# What may differ in the formatting of two runs that look the same.
+# Formatting that may differ between two runs that look the same.
 _UNSEEN = re.compile(
     r"<[\w.-]+:(?:lang|noProof|kern)(?:\s[^>]*)?/>|\s[\w.-]+:hint=\"\w*\""
     # Letters a point or 9 % closer or wider, as programs that read PDF write
@@ -210,7 +210,7 @@ class _Item(NamedTuple):
     """Where it is in the content; for a text, where its run is."""
     format: str = ""
     field: str = ""
-    """What a run is to a field: `begin`, `separate`, `end`, or code after a `=`."""
+    """The part of a field that a run is: `begin`, `separate`, `end`, or code after a `=`."""
     run: Element | None = None
     """The run with text that a mark stands in."""
 

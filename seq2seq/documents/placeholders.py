@@ -1,4 +1,4 @@
-"""What stands in strings for something else, by its looks: `{name}`, `%s`, `<b>`, addresses.
+"""Placeholders in strings, found by their looks: `{name}`, `%s`, `<b>`, addresses.
 
 Readers find what their format says; this finds the rest, in the strings of any text: placeholders,
 the branches of messages, and values that are code rather than language.
@@ -50,11 +50,11 @@ class Syntax:
     """How a program reads a message before it shows it."""
 
     arguments: str = r"(?!)"
-    """What stands for a word that is put in."""
+    """A pattern of what the program replaces by a value."""
     escape: Callable[[str], str] = str
     """Writes text so that it is read as such."""
     characters: dict[str, str] = field(default_factory=dict)
-    """What stands for a character that would mean something else, and that character."""
+    """Escapes, and the characters that they stand for."""
 
 
 # ${count > 1 ? 'dogs' : 'dog'} of Java's expression language; %<name>s, which is no tag
@@ -218,7 +218,7 @@ _FOUND = re.compile(
     re.VERBOSE,
 )
 _LINK = re.compile(r"<(?:a|del|ins)\b|<[\w.-]+:(?:hyperlink|a|ins)\b|\[")
-# What a program tells from others of its kind only by their order.
+# Placeholders without a number, which a program tells apart only by their order.
 _UNNUMBERED = re.compile(
     r"%[-+\ #0']*+(?:\*|\d*+)(?:\.(?:\*|\d*+))?(?:hh?|ll?|[qjztL])?[a-zA-Z@]|\{(?:[:!][^{}]*+)?\}"
 )
@@ -231,7 +231,7 @@ _BREAK = re.compile(
     rf"|{BLOCK}"
     r"|<(?:x|ph)\b[^>]*\b(?:(?:ctype|subType)=[\"'](?:xlf:)?lb|equiv=[\"']LINE_BREAK)|\\[nt]\Z"
 )
-# Of a message with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
+# Messages with forms for different numbers: `{0} None|[1,Inf[ Some`, `A dog|:count dogs`
 _PLURAL = re.compile(
     r"(?:^|\|)\s*(?:\{\d+\}|[\[\]](?:-?\d+|-?Inf|\*),)"
     r"|:count\b|%count%|\{(?:count|n)\}|\{\{ \w+ \}\}"
@@ -245,7 +245,7 @@ class Found(Mark):
 
 
 class _Branches(Found):
-    """What stands between the texts of a message with branches."""
+    """The code between the texts of a message with branches."""
 
     __slots__ = ()
 

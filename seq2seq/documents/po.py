@@ -41,7 +41,7 @@ _SYNTAXES = {
 
 @dataclass
 class _Field:
-    """What one keyword says."""
+    """The text after one keyword."""
 
     head: int
     """Where its line begins."""

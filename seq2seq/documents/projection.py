@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from seq2seq.documents.document import Kind, Mark, Text
 
-# Of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
+# Letters of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 STOPS = frozenset(".!?…,;:。！？、，；：؟،؛।")
 _LETTER = rf"(?:(?![{UNSPACED}])[^\W_])"
@@ -35,11 +35,11 @@ _MAX_DEPTH = 100  # of pairs in one another; the marks of deeper ones only keep 
 
 @dataclass(eq=False)
 class Atom:
-    """What moves as one: a mark, or a pair around no text."""
+    """A unit that moves as one: a mark, or a pair around no text."""
 
     parts: Text
     kind: Kind
-    """That of its mark; one half of a pair is `half`, whatever it is in the text."""
+    """The kind of its mark; one half of a pair is `half`, whatever it is in the text."""
     stand_in: str
     start: int
     end: int
@@ -174,7 +174,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             if not line or (hidden and words[0] in STOPS):
                 space = ""
             elif not space and (hidden or adjoins):
-                # What is not shown, such as an end of a line, stood between two words.
+                # Something invisible, such as an end of a line, stood between two words.
                 are_two = are_words if hidden else are_apart
                 space = " " * are_two(line, words)
             line += space + words
@@ -345,7 +345,7 @@ class _Writer:
             space, character = right_item.space_before, before.strip()[-1:]
         else:
             return self.gaps[right_item] or self.gaps[left_item + 1]
-        # As in the source, but a mark that touched a sign there does not touch a word here.
+        # The spacing is the source's, but a mark that touched a sign does not touch a word here.
         if neighbour == character:
             return space
         is_word = neighbour.isalnum() and not re.match(f"[{UNSPACED}]", neighbour)

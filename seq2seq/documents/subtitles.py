@@ -47,7 +47,7 @@ _LINE_END = re.compile(rf"{LINE_END.pattern}|\\N")
 _ASS_SWITCH = re.compile(r"\{\\([bius])([01])\}")
 _ASS_DRAWING = re.compile(r"\\p(\d+)")
 
-# What another speaker begins with, or another line of a song
+# The beginning of another speaker's text, or of another line of a song
 _SPEAKER = re.compile(r"[-‐–—](?![-‐–—])|>>|♪|♫|[A-Z][A-Z0-9 .'-]+:(?=\s)")
 # The name of a speaker, and a sound
 _LABEL = re.compile(

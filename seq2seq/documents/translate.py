@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # where documents are read, nobody waits for PyTorch
     from seq2seq.decoding.translator import Translator
 
 _STAND_INS = ("Tom", "100", "2013", "7")
-"""What the model sees for words such as `{name}`, if its translation then has each of them once."""
+"""The words that the model reads for `{name}` and the like, if its translation has each once."""
 _NUMBER = re.compile(r"#|%[-\d$.+]*l*[diu]|\b(?:n|num|number|count|total)\b|count\b", re.IGNORECASE)
 
 
@@ -68,7 +68,7 @@ class _Piece:
             links += (Link(sources[i], targets[j]) for i, j in alignment.pieces)
         text = without_new_quotes(in_order(place(self.shown, target, links), source), source)
         placeholders, written = read_by_programs(source), read_by_programs(text)
-        # Those of the translation may have an ending: `%s` becomes `%sin`.
+        # A placeholder of the translation may have an ending: `%s` becomes `%sin`.
         is_same = len(placeholders) == len(written) and all(
             map(str.startswith, written, placeholders)
         )
@@ -86,7 +86,7 @@ class Plan:
 
     def __init__(self, texts: Sequence[Text], *, placeholders: bool = True) -> None:
         self._pieces: list[_Piece] = []
-        # Of each text, its pieces, and what stands between them.
+        # The pieces of each text, and the marks and spaces between them.
         self._layouts: list[list[_Piece | str | Mark]] = []
         for text in texts:
             self._layouts.append([])
@@ -102,12 +102,12 @@ class Plan:
 
     @property
     def lines(self) -> list[str]:
-        """What the model sees."""
+        """The lines that the model reads."""
         return [piece.shown.line for piece in self._pieces]
 
     @property
     def translations(self) -> list[Translation]:
-        """Those of `lines`."""
+        """The translations of `lines`."""
         return [piece.translation for piece in self._pieces]
 
     def take(self, translations: Sequence[Translation]) -> list[str]:

@@ -34,8 +34,8 @@ _LINE_END = r"(?:(?<![ \t])[ \t]+)?+\r?\n[ \t\r\n]*"
 _OWN_ENTITY = r"&(?!lt;|gt;|amp;|quot;|apos;)[\w.:-]+;"
 
 Role = Literal["around", "alone", "word"] | tuple[Literal["open", "close"], object]
-"""What an element in a text is: tags around a part of it, something with its content as one mark,
-or one of two marks that belong together by what stands beside it."""
+"""The role of an element in a text: tags around a part of it, one mark together with its content,
+or one of two marks that belong together by the object beside it."""
 
 
 @dataclass(eq=False, slots=True)

@@ -219,7 +219,7 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
 
 
 def _write_weights(spec: Any, model: Transformer) -> None:
-    # What is one matrix here is saved once: CTranslate2 finds equal arrays.
+    # A shared matrix is saved once: CTranslate2 finds equal arrays.
     spec.encoder.embeddings[0].weight = _array(model.embedding.weight)
     spec.decoder.embeddings.weight = _array(model.target_embedding.weight)
     spec.decoder.projection.weight = _array(model.output_matrix)

@@ -1,4 +1,4 @@
-"""What Marian's models consist of: named parameters, features in an order, vocabularies, files."""
+"""The parts of a Marian model: named parameters, features in an order, vocabularies, files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -133,7 +133,7 @@ def make_table(
 
 @dataclass(frozen=True)
 class RawModel:
-    """What a folder holds, by Hugging Face's names, in the order of its own rows and features."""
+    """The content of a folder, by Hugging Face's names, with rows and features in its own order."""
 
     folder: Path
     config: TransformerConfig  # without the choices that the matrices of the vocabulary determine

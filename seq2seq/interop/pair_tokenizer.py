@@ -32,7 +32,7 @@ class PairConfig:
     """The options of a pair tokenizer, as `config.json` holds them."""
 
     punctuation: Literal["none", "moses"] = "none"
-    """What replaces typographic punctuation: nothing, or Moses' normalize-punctuation.perl."""
+    """The normalization of punctuation: none, or that of Moses' normalize-punctuation.perl."""
     separate_vocabularies: bool = False
     """Whether the target has a table of its own."""
     max_source_tokens: int = 512

@@ -1,4 +1,4 @@
-"""What is used of a machine: devices, memory, threads, processes.
+"""The machine that a command runs on: devices, memory, threads, processes.
 
 | module | contents |
 |---|---|

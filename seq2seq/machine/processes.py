@@ -37,7 +37,7 @@ T = TypeVar("T")
 _TIMEOUT = timedelta(days=1)
 _MAIN_REPORTS_WITHIN = timedelta(seconds=3)
 _MAIN_FAILED = "seq2seq/main_failed"
-# What gloo and NCCL say of a connection that breaks or of a process that does not answer.
+# Messages of gloo and NCCL when a connection breaks or a process does not answer.
 _LOST = re.compile("gloo|NCCL|Connection (closed|reset) by peer|Timed out waiting")
 
 

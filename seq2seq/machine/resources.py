@@ -1,4 +1,4 @@
-"""What a process uses: its device and precision, its threads and memory.
+"""The resources of a process: its device and precision, its threads and memory.
 
 Freed memory is kept for reuse, oneDNN keeps little compiled code, and batches run in parallel with
 one thread each, rather than one batch with all threads.

@@ -1,4 +1,4 @@
-"""What the paper says, beside what the program does.
+"""The statements of the paper, beside what the program does.
 
 | file | contents |
 |---|---|

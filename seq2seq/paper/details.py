@@ -25,7 +25,7 @@ class Detail:
     name: str
     """With the section of the paper."""
     form: str
-    """As it is with the default settings."""
+    """The form that the default settings give."""
     settings: tuple[str, ...] = ()
     """The settings on which it depends."""
     source: str = PAPER

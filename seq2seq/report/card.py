@@ -34,14 +34,14 @@ _RECIPE = (
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the card of a model says; what is not known is not mentioned."""
+    """The facts on the card of a model; facts that are not known are not mentioned."""
 
     name: str
     source_language: str
     target_languages: Sequence[str]
     parameters: int
     origin: str
-    """What the model is, such as "the checkpoint that validated best"."""
+    """A phrase that says where the model comes from: "the checkpoint that validated best"."""
     ended: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its training, by their dotted names."""

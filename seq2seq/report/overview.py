@@ -25,7 +25,7 @@ _TITLES = {"bleu": "BLEU", "chrf": "chrF"}
 
 @dataclass(frozen=True)
 class Run:
-    """What the folder of a run says about it."""
+    """A run, as its folder describes it."""
 
     name: str
     settings: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a run records at its end: scores, and its settings as a command."""
+"""The files that a run writes at its end: scores, and its settings as a command."""
 
 import json
 import os
@@ -27,7 +27,7 @@ VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"
 """A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
 its own."""
-# Of these, the initial model's are the defaults, so that its command names them.
+# A run with init_from takes these from its initial model by default; its command names them.
 _DROPOUTS = {f"model.{name}" for name, _ in settings_of(TransformerConfig(), Kind.changeable)}
 
 

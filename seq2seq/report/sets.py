@@ -1,4 +1,4 @@
-"""What a model does on test sets: scores, suspicious outputs, samples."""
+"""The results of a model on test sets: scores, suspicious outputs, samples."""
 
 import re
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class SetReport:
-    """What a model does on one test set."""
+    """The results of a model on one test set."""
 
     name: str
     lines: int

@@ -112,7 +112,7 @@ def bleu_interval(
     check_seed()
     metric = bleu_metric(ScoreConfig(tokenize=tokenize))
     result = metric.corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
-    # Of few lines, the interval can reach beyond what a score can be.
+    # With few lines, the interval can reach beyond the range of a score.
     return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
 
 

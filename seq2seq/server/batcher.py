@@ -31,7 +31,7 @@ class _Job:
 
 
 _Batch: TypeAlias = list[tuple[_Job, int]]
-"""Of each item, its job and its index there."""
+"""The items of a batch: the job of each, and its index there."""
 
 
 class Batcher:

@@ -78,7 +78,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         request_headers = Headers(scope=scope)
-        # What a proxy takes away from the beginning of paths.
+        # The prefix of paths that a proxy has removed.
         prefix = request_headers.get("x-forwarded-prefix", "").strip("/")
         scope["root_path"] = prefix and f"/{prefix}"
         start, status = time.monotonic(), 500

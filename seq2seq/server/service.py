@@ -296,11 +296,11 @@ class Source:
     translator: Translator | None
     """None if it stays as it is, which then is its `text`."""
     detected: dict[str, Any] = field(default_factory=dict)
-    """Its language, if that was asked for."""
+    """The language of the text, if it was to be detected."""
     alignments: list[Sequence[Alignment]] = field(default_factory=list)
-    """Those that the plan needs, by rank."""
+    """The alignments that the plan needs, by rank."""
     details: list[dict[str, Any]] = field(default_factory=list)
-    """Of each sentence, or of each line if lines are not split."""
+    """One entry per sentence, or per line if lines are not split."""
     text: str = ""
     alternatives: list[str] = field(default_factory=list)
 

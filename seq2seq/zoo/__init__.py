@@ -1,4 +1,4 @@
-"""What the base model does not have, made if a configuration asks for it.
+"""Options that the base model does not have, made if a configuration asks for them.
 
 | module | contents |
 |---|---|

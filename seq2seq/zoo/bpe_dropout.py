@@ -26,7 +26,7 @@ class BpeDropout:
         self._processor = processor
         self._unknown: int = processor.unk_id()
         self._ids: dict[str, int] = {}
-        """Of the pieces that text can be merged to; the smaller one is merged first."""
+        """The ids of the pieces that text can be merged to; the smaller one is merged first."""
         self._byte_ids: dict[str, int] = {}
         for token_id in range(processor.get_piece_size()):
             if processor.is_byte(token_id):
@@ -53,7 +53,7 @@ class BpeDropout:
                 later = iter(lambda: draw() < rate, None)
                 word_ids, _ = self._merge(word, chain(repeat(False, made), [True], later))
             ids += word_ids
-        # As SentencePiece does, take unknown characters that follow one another as one.
+        # Unknown characters that follow one another become one token, as in SentencePiece.
         previous = [-1, *ids]
         return [i for i, p in zip(ids, previous, strict=False) if not i == p == self._unknown]
 

@@ -1,4 +1,4 @@
-"""What nine years changed in the layers of the paper; each change has a key of its own.
+"""Later changes of the paper's layers; each has a key of its own.
 
 | `model.` | in place of | changed by |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What the paper's model doesn't have: tensor2tensor's forms, learned positions, imported models.
+"""Variants of the paper's model: tensor2tensor's forms, learned positions, imported models.
 
 tensor2tensor, the authors' code of June 2017, concatenates the sinusoids and starts the decoder
 with zeros (`variant=tensor2tensor`). Table 3, row (E), learns the positions. Marian's models may
