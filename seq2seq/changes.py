@@ -47,7 +47,7 @@ def report_unused(form: str, changed: Sequence[str]) -> None:
     names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     logger.warning(
         f"{names} changed, so the plain code is used instead of {form}: slower, with the change in"
-        " it; seq2seq/CHANGE.md says how to get the fast form back"
+        " it; see seq2seq/CHANGE.md"
     )
 
 

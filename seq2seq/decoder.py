@@ -102,7 +102,7 @@ def step_with(cache: DecoderCache) -> Iterator[None]:
         _CACHE.reset(token)
 
 
-# What a step replaces in a model.
+# The methods that compute one position instead of a whole sentence.
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -279,11 +279,11 @@ class PrefixDecoder:
         return logits[:, -1]
 
 
-# Which of the two.
+# The choice between the two.
 
 
 class StepDecoder(Protocol):
-    """What a search needs of one model, or of several."""
+    """The decoder that a search calls, of one model or of several."""
 
     def begin(self, source: Tensor, /) -> Any:
         """Encode padded sources (B, S), and start a search for their translations."""

@@ -57,7 +57,7 @@ def reason_of(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-# What PyTorch, oneDNN, NumPy and Arrow say: no class of errors is common to them.
+# Messages of PyTorch, oneDNN, NumPy and Arrow, whose errors have no class in common.
 _OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",

@@ -71,7 +71,7 @@ def all_metrics(config: ScoreConfig, texts: Sequence[Sequence[str]]) -> list[Met
     """
     chrf = CHRF(lowercase=config.lowercase)
     chrf_plus = CHRF(word_order=2, lowercase=config.lowercase)
-    # As in sacreBLEU's command, TER always ignores case.
+    # TER always ignores case, as in sacreBLEU's command.
     ter = [] if too_long_for_ter(texts) else [TER()]
     return [bleu_metric(config), chrf, chrf_plus, *ter]
 
@@ -141,7 +141,7 @@ def bleu_metric(config: ScoreConfig) -> BLEU:
         # Without force, it warns of tokenized text and advises what no command has.
         return BLEU(lowercase=config.lowercase, tokenize=name, force=True)
     except (ImportError, RuntimeError, OSError, SystemExit) as error:
-        # Its package is not installed, or its model can't be downloaded.
+        # The package is not installed, or the model can't be downloaded.
         reason = " ".join(str(error).split())
         raise UserError(f"tokenizer {name}: {reason}") from None
 

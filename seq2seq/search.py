@@ -88,7 +88,7 @@ State = TypeVar("State", bound=SearchState)
 
 
 class Rules(TypedDict):
-    """What outputs contain, and what they don't."""
+    """Tokens with a role in all outputs."""
 
     start_id: int  # the token before the first
     end_id: int  # the token that ends an output

@@ -15,7 +15,7 @@ Setting: TypeAlias = bool | str | int | float | None
 
 
 class Kind(Enum):
-    """What a setting means for a run that is resumed or compared."""
+    """The meaning of a setting for a run that is resumed or compared."""
 
     fixed = "a resumed run must have the same value"
     changeable = "a resumed run may have another value, and then differs from an uninterrupted one"

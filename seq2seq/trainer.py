@@ -69,7 +69,7 @@ Metrics: TypeAlias = Mapping[str, float]
 T = TypeVar("T")
 
 
-# What a training is given.
+# The collaborators of a training.
 
 
 class Recorder:

@@ -164,7 +164,7 @@ class StepBatches(NamedTuple):
     batches: list[tuple[Any, Any]]
     """Each with the number of its micro-batch."""
     source_tokens: int
-    """Of the whole step, in all processes."""
+    """Source tokens of the whole step, in all processes."""
     target_tokens: int
 
 

@@ -416,7 +416,7 @@ _REPEATED = (
     "transformer.MultiHeadAttention",
     "transformer.Transformer.target_mask()",
 )
-"""What `PackedAttention` and `FastIncrementalDecoder` compute in their own way."""
+"""Functions that `PackedAttention` and `FastIncrementalDecoder` compute in their own way."""
 
 
 def use_translation_kernels(

@@ -150,7 +150,7 @@ def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
 
 
 class Layout(Protocol):
-    """Which rows attend to which."""
+    """A rule that says which rows attend to which."""
 
     def __init__(
         self, queries: Side, keys: Side, mask: "PaddedMask", *, causal: bool = False
@@ -187,7 +187,7 @@ class RowAttention(MultiHeadAttention):
 
 @dataclass
 class Reading:
-    """What a model reads."""
+    """The batch that a model reads."""
 
     batch: RowBatch | None = None
     layout: type[Layout] | None = None

@@ -187,7 +187,7 @@ class GpuDropout(nn.Dropout):
     """`nn.Dropout` whose rate may rise without a new recording or compilation."""
 
     share: Tensor
-    """Of the rate, (), on the GPU; see `FastModel.set_numbers`."""
+    """A factor () of the rate, on the GPU; see `FastModel.set_numbers`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements of x, of any shape; in evaluation mode, return x itself."""
@@ -228,7 +228,7 @@ class StepNumbers(NamedTuple):
     """The numbers with which a step computes; on a GPU tensors (), where a graph finds them."""
 
     target_tokens: Number = 1.0
-    """Of the whole step, in all processes."""
+    """Target tokens of the whole step, in all processes."""
     rate: Number = 0.0
     """The learning rate (equation 3)."""
     dropout: Number = 1.0
