@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.search import SearchConfig
@@ -15,21 +18,46 @@ PACKAGE = CHECKOUT / "seq2seq"
 IMPORTED = "\nimport sys\nprint([name for name in sys.modules if name.startswith('seq2seq.')])"
 
 
-def test_the_core_alone_translates_as_the_guests_do(tmp_path: Path) -> None:
-    """`test_forms.py` compares their training."""
+def tour() -> str:
+    """Return the program of the tour."""
     text = (PACKAGE / "README.md").read_text()
     (code,) = re.findall(r"alone train and translate.*?```python\n(.*?)```", text, re.S)
-    assert "100)" in code
-    for language in ("en", "de"):
-        lines = (CHECKOUT / "data" / "everyday" / f"train.{language}").read_text().splitlines()
-        (tmp_path / f"train.{language}").write_text("\n".join(lines[:2000]) + "\n")
-    command = [sys.executable, "-c", code.replace("100)", "20)") + IMPORTED]
+    return code
+
+
+def test_the_core_alone_translates_as_the_guests_do(tmp_path: Path) -> None:
+    """`test_forms.py` compares their training."""
+    code = tour()
+    assert "2000)" in code
+    corpus = tmp_path / "data" / "everyday"
+    corpus.mkdir(parents=True)
+    for name in ("train.en", "train.de"):
+        lines = (CHECKOUT / "data" / "everyday" / name).read_text().splitlines()
+        (corpus / name).write_text("\n".join(lines[:2000]) + "\n")
+    (sources,) = re.findall(r"translate\((\[.*\])\)", code)
+    command = [sys.executable, "-c", code.replace("2000)", "20)") + IMPORTED]
     printed = subprocess.check_output(command, cwd=tmp_path, text=True).splitlines()
     translations, imported = map(ast.literal_eval, printed[-2:])
     assert "seq2seq.trainer" in imported
     for name in imported:
         assert (PACKAGE / f"{name.removeprefix('seq2seq.')}.py").exists(), name
     options = TranslationOptions(device="cpu", search=SearchConfig(beam_size=4))
-    translator = Translator.load(tmp_path / "model", options)
-    sources = (tmp_path / "train.en").read_text().splitlines()[:3]
-    assert [each.text for each in translator.translate(sources)] == translations
+    translator = Translator.load(tmp_path / "runs" / "tour" / "model", options)
+    outputs = translator.translate(ast.literal_eval(sources))
+    assert [each.text for each in outputs] == translations
+
+
+@pytest.mark.slow
+def test_the_tour_as_it_stands_learns_to_translate(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(CHECKOUT / "data")
+    subprocess.run([sys.executable, "-c", tour()], cwd=tmp_path, check=True)
+    translator = Translator.load(tmp_path / "runs" / "tour" / "model")
+    english, german = (
+        (CHECKOUT / "data" / "everyday" / f"valid.{code}").read_text().splitlines()[:100]
+        for code in ("en", "de")
+    )
+
+    def perplexity(targets: list[str]) -> float:
+        return TargetScore.total(translator.log_probabilities(english, targets)).perplexity
+
+    assert 2 * perplexity(german) < perplexity([*german[1:], german[0]])
