@@ -25,7 +25,7 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.loss import Loss
-from seq2seq.machine.processes import Processes
+from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import TrainedModel, load_model
 from seq2seq.run.config import read_config
 from seq2seq.run.training import TrainingRun
@@ -129,7 +129,7 @@ def test_edited_files_train_and_translate_as_the_same_changes_made_from_outside(
 
     monkeypatch.setattr(seq2seq.update, "label_smoothed_loss", loss)
     monkeypatch.setattr(seq2seq.update, "learning_rate", rate)
-    oracle = TrainingRun(replace(read_config(run), run_dir=None), tmp_path / "run", Processes())
+    oracle = TrainingRun(replace(read_config(run), run_dir=None), tmp_path / "run", OneProcess())
     square_relu(oracle.trainer.model)
     steps = oracle.trainer.steps()
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
