@@ -2,7 +2,7 @@
 
 `tested.json` has a digest of each function of the files below, docstrings and comments left out.
 Whoever changes a function and has changed and tested the fast forms with it, too, writes the file
-anew: `python -m seq2seq.changes`.
+anew: `python scripts/digests.py`.
 """
 
 import ast
@@ -13,7 +13,6 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -158,9 +157,3 @@ def _is_replaced(module: ModuleType, name: str) -> bool:
     found = inspect.unwrap(getattr(found, "fget", None) or getattr(found, "__func__", found))
     code = getattr(found, "__code__", None)
     return code is None or (code.co_filename, f"{code.co_qualname}()") != (module.__file__, name)
-
-
-if __name__ == "__main__":
-    modules = (import_module(f"{PACKAGE}.{name}") for name in MODULES)
-    table = {key: digest for module in modules for key, digest in digests(module).items()}
-    Path(__file__).with_name("tested.json").write_text(json.dumps(table, indent=1) + "\n")

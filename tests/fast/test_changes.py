@@ -17,7 +17,7 @@ def test_a_change_is_obeyed(
 
 
 def test_the_digests_are_those_of_the_code() -> None:
-    """Otherwise, test the fast forms, and write them: `python -m seq2seq.changes`."""
+    """Otherwise, test the fast forms, and write them: `python scripts/digests.py`."""
     modules = [importlib.import_module(f"seq2seq.{name}") for name in changes.MODULES]
     now = {key: digest for module in modules for key, digest in changes.digests(module).items()}
     assert now == changes.tested()
