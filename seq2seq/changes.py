@@ -93,12 +93,16 @@ def digests(module: ModuleType) -> dict[str, str]:
     What stands outside of functions is one for each class, and one for the module.
     """
     prefix = module.__name__.removeprefix(f"{PACKAGE}.")
-    content = Path(inspect.getfile(module)).read_bytes()
-    found = {"file": hashlib.sha256(content).hexdigest()[:8]}
-    before = {
-        k.removeprefix(f"{prefix}:"): v for k, v in tested().items() if k.startswith(f"{prefix}:")
-    }
-    found |= before if before.get("file") == found["file"] else _parsed(content)
+    of_module = ((key.partition(":"), digest) for key, digest in tested().items())
+    found = {name: digest for (start, _, name), digest in of_module if start == prefix}
+    try:
+        content = Path(inspect.getfile(module)).read_bytes()
+    except (OSError, TypeError):  # without its source a module can't be edited
+        content = None
+    if content is not None and (file := hashlib.sha256(content).hexdigest()[:8]) != found.get(
+        "file"
+    ):
+        found = {"file": file, **_parsed(content)}
     replaced = {name: "replaced" for name in found if _is_replaced(module, name)}
     return {f"{prefix}:{name}": digest for name, digest in (found | replaced).items()}
 
