@@ -1,4 +1,4 @@
-"""What is chosen for a model and its training; the defaults are the paper's base model.
+"""The options of a model and of its training; the defaults are the paper's base model.
 
 `TransformerConfig` has Table 3's letters and the details on which paper and code differ,
 `TrainingConfig` the options of steps, learning rate, limits and checkpoints (section 5).

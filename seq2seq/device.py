@@ -71,7 +71,7 @@ class World:
 
 
 class Signals:
-    """What may end a training early: here, nothing, and Ctrl-C raises KeyboardInterrupt."""
+    """Signals that end a training early; here there are none, and Ctrl-C raises an exception."""
 
     received: int | None = None
     """The number of the first signal."""

@@ -7,7 +7,7 @@
 | `checks` | what a model should not learn from |
 | `noise` | capitals and typing errors, added to training text |
 | `encoding` | text to token ids, in several processes, and for each epoch with noise, BPE-dropout |
-| `mixture` | which pairs each epoch takes of several corpora |
+| `mixture` | the choice of the pairs that each epoch takes of several corpora |
 | `preparation` | all in order, with a cache |
 
 Nothing here knows of models.

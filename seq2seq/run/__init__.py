@@ -9,7 +9,7 @@
 | `data_record` | `data.json`: what the report says of the data |
 | `sessions` | by which program, when and where a run was started and resumed |
 | `checkpoint` | checkpoints: saved, restored, found |
-| `resume` | with which settings a run may go on from one |
+| `resume` | the settings with which a run may go on from one |
 | `lock` | who may write to a run's folder |
 | `training` | one run from start to end |
 

@@ -146,7 +146,7 @@ def _check_values(tree: object) -> None:
         raise ValueError("an integer of more than 63 bits in it")
 
 
-# What is likely to fail with them.
+# Warnings of settings that are likely to fail.
 
 
 # The paper's 100,000 steps are about 20 epochs of its corpus.

@@ -23,7 +23,7 @@ _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 
 @dataclass(frozen=True)
 class DataRecord:
-    """What training records of its data."""
+    """The record of a run's data."""
 
     counts: dict[str, FilterCounts] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

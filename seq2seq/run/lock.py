@@ -1,4 +1,4 @@
-"""Which process may write to the folder of a run: one, and only to files of this program."""
+"""The lock of a run's folder: one process writes to it, and only to files of this program."""
 
 import logging
 from collections.abc import Iterator

@@ -112,7 +112,7 @@ class FileRecorder(Recorder):
             self.newest = progress.unrecorded.summary()
         loss, details = _describe(self.newest) if self.newest else ("", "")
         step = f"{progress.step}/{self.max_steps}" if self.max_steps else f"step {progress.step}"
-        # What matters least stands last, where a narrow terminal cuts the line.
+        # A narrow terminal cuts the end of the line, where the least important figures are.
         columns = (step, loss, self._left(progress), f"epoch {progress.epoch + 1}", details)
         self.bar.set_description_str(", ".join(filter(None, columns)), refresh=False)
         steps = progress.step / self.max_steps if self.max_steps else 0.0

@@ -1,4 +1,4 @@
-"""With which settings a run may be resumed from a checkpoint, and which of them have changed."""
+"""The settings with which a run may be resumed from a checkpoint, and their changes."""
 
 import json
 from collections.abc import Mapping

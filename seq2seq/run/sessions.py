@@ -49,7 +49,7 @@ class Session:
     processes: int
     threads: int
     command: str
-    """What was typed, without the secrets of URLs."""
+    """The command as it was typed, without the secrets of URLs."""
     folder: str
     """The folder in which the command was given."""
 
