@@ -153,6 +153,10 @@ class Updater:
         """Return settings that a resumed run should keep, besides those of its configuration."""
         return {}
 
+    def release_memory(self) -> bool:
+        """Free what updates keep in memory between steps; return whether there was any."""
+        return False
+
     def finish(self) -> "StepMetrics":
         """Return the metrics that `update` has not returned yet; here there are none."""
         return StepMetrics()

@@ -74,11 +74,13 @@ def start_training(
 
 def _compiles(config: Config, device: torch.device) -> bool:
     """Return whether to compile, and let the compiler keep its work in the user's cache."""
-    if not (config.compile and can_compile(device)):
+    if not config.compile or device.type != "cuda":
         return False
     compiled = user_cache() / "compiled"
     compiled.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
+    if not can_compile(device):
+        return False
     logger.info("compiling, so the first steps take longer")
     return True
 

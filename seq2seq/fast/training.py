@@ -1,7 +1,9 @@
 """The model and the loss of training in less time: rows, dropout, norms, the loss in chunks."""
 
 import copy
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +21,8 @@ from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
 from seq2seq.zoo.modern import ModernTransformer
+
+logger = logging.getLogger("seq2seq")
 
 # Elements of the logits in memory at a time: 32 MB of float32 on a CPU, close to its caches; 1 GB
 # of bfloat16 on a GPU, for large matmuls.
@@ -217,11 +221,23 @@ def changed_loss(model: Transformer) -> list[str]:
     return [n for n in changed_functions("transformer", "loss") if n.startswith(repeated)] + own
 
 
+@cache
 def can_compile(device: torch.device) -> bool:
-    """Return whether PyTorch has its compiler for this GPU; on a CPU it would gain nothing."""
+    """Return whether PyTorch's compiler works for this GPU; on a CPU it would gain nothing.
+
+    It is tried with a small function: it needs a C compiler and Python's header files, too.
+    """
     from torch.utils._triton import has_triton
 
-    return device.type == "cuda" and has_triton()
+    if device.type != "cuda" or not has_triton():
+        return False
+    try:
+        torch.compile(torch.square, dynamic=False)(torch.ones(8, device=device))
+    except Exception as error:  # there are many, and no class for all
+        reason = str(error).strip().splitlines()[0]
+        logger.warning(f"PyTorch's compiler doesn't work here, so training takes longer: {reason}")
+        return False
+    return True
 
 
 class StepNumbers(NamedTuple):
@@ -337,12 +353,22 @@ class FastModel:
         )
 
 
+def _widest_heads(device: torch.device) -> int:
+    """Return the widest heads whose tiles FlexAttention can keep in a multiprocessor's memory."""
+    properties = torch.cuda.get_device_properties(device)
+    memory = getattr(properties, "shared_memory_per_block_optin", 0)
+    # 99 KB on cards for desktops, 163 KB on an A100, 227 KB on an H100.
+    return 128 if memory >= 160 * 1024 else 64
+
+
 def choose_layout(model: Transformer, *, compiled: bool) -> type[rows.Layout]:
     """Choose how rows attend to each other: by a compiled kernel, where it can do it."""
     config = model.config
     is_modern = isinstance(model, ModernTransformer)
-    too_narrow = min(config.key_width, config.value_width) < 16
-    if not compiled or is_modern or too_narrow or config.attention_dropout:
+    if not compiled or is_modern or config.attention_dropout:
+        return rows.GridLayout
+    widths = config.key_width, config.value_width
+    if min(widths) < 16 or max(widths) > _widest_heads(model.embedding.weight.device):
         return rows.GridLayout
     from seq2seq.fast.attention import FlexLayout
 

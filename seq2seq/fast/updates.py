@@ -100,6 +100,14 @@ class FastUpdater(Updater):
             self.shape = rows.Shape((source, target), min(most_tokens) // 2 + fill, longest)
             self.graphs = Graphs(self.compute.device)
 
+    def release_memory(self) -> bool:
+        """Drop the graphs, which the next steps record again."""
+        if self.graphs is None:
+            return False
+        self.set_most_tokens(self.most_tokens)
+        torch.cuda.empty_cache()
+        return True
+
     def collate(self, micro_batches: Sequence[PairIndices]) -> StepBatches:
         """Make this process's batches of a step, each with the numbers by which it is seeded.
 

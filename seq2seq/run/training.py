@@ -22,7 +22,7 @@ from seq2seq.data.checks import check_lengths
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.data.preparation import TRAIN_TEXT_FILE, PreparedData, prepare
 from seq2seq.device import Compute, oom_as_user_error
-from seq2seq.errors import UsageError, UserError
+from seq2seq.errors import OutOfMemoryError, UsageError, UserError
 from seq2seq.files import read_manifest, remove_folder, write_file
 from seq2seq.machine import resources
 from seq2seq.machine.processes import OneProcess, StopSignals, exit_on_signals
@@ -201,6 +201,8 @@ class TrainingRun:
         """The checkpoint that was restored or saved last."""
         self.recorder = parts.recorder if world.is_main else Recorder()
         self.report = parts.report
+        self.needs_memory = False
+        """Whether validations need the memory that updates keep."""
         self.cut_off = False
         """Whether time was over during the last validation."""
 
@@ -297,7 +299,20 @@ class TrainingRun:
         return model if running_mean is None else running_mean.model
 
     def validate(self) -> list[SetShare]:
-        """Translate this process's share of the validation sets with the candidate."""
+        """Translate this process's share of the validation sets with the candidate.
+
+        If memory runs out, this validation and later ones get the memory of the updates.
+        """
+        if self.needs_memory:
+            self.trainer.updater.release_memory()
+        try:
+            return self.validate_share(self.candidate(), self.world)
+        except OutOfMemoryError:
+            if self.needs_memory or not self.trainer.updater.release_memory():
+                raise
+        # The error is gone, and with it all that the attempt had in memory.
+        self.needs_memory = True
+        logger.info("memory: a validation needs that of the updates, which it gets from now on")
         return self.validate_share(self.candidate(), self.world)
 
     def validate_share(self, model: Transformer, world: OneProcess) -> list[SetShare]:

@@ -27,6 +27,7 @@ from tests.cuda.device import (
 )
 from tests.cuda.graph import CUDAGraph, recording
 
+H100 = SimpleNamespace(shared_memory_per_block_optin=227 * 1024)
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
 REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "is_available", lambda: True),
@@ -34,6 +35,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "device_count", lambda: 1),
     (torch.cuda, "current_device", lambda: 0),
     (torch.cuda, "set_device", lambda _: None),
+    (torch.cuda, "get_device_properties", lambda _: H100),
     (torch.cuda, "get_device_capability", lambda *_: (9, 0)),
     (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
     (torch.cuda, "current_stream", lambda _=None: None),

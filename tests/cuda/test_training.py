@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -13,10 +14,15 @@ from seq2seq.batches import make_batching
 from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
-from seq2seq.fast.training import ResidualNorm, StepNumbers
+from seq2seq.errors import OutOfMemoryError
+from seq2seq.fast.attention import FlexLayout
+from seq2seq.fast.rows import GridLayout
+from seq2seq.fast.training import ResidualNorm, StepNumbers, can_compile, choose_layout
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
+from seq2seq.run.training import TrainingRun
+from seq2seq.run.validation import SetShare
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
 from seq2seq.update import DivergenceError
@@ -258,3 +264,63 @@ def test_no_update_is_done_after_one_that_is_not_finite(
     assert trainer.progress.step == 2
     assert len(before) == 4  # a fourth update was started
     torch.testing.assert_close(weights_of(trainer), before[2], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("width", "kilobytes", "layout"),
+    [(64, 99, FlexLayout), (128, 227, FlexLayout), (128, 99, GridLayout), (512, 227, GridLayout)],
+)
+def test_heads_too_wide_for_a_card_attend_within_padded_sentences(
+    monkeypatch: pytest.MonkeyPatch, width: int, kilobytes: int, layout: type
+) -> None:
+    card = SimpleNamespace(shared_memory_per_block_optin=kilobytes * 1024)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    config = TransformerConfig(num_layers=1, d_model=8, d_ff=8, num_heads=1, d_k=width, d_v=16)
+    assert choose_layout(new_transformer(config, V).to("cuda"), compiled=True) is layout
+
+
+def test_a_compiler_that_fails_is_found_out_before_the_training(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+    can_compile.cache_clear()
+    assert can_compile(CUDA)
+    can_compile.cache_clear()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("Failed to find C compiler\nset CC")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: fails)
+    assert not can_compile(CUDA)
+    assert not can_compile(CUDA)
+    reason = "PyTorch's compiler doesn't work here, so training takes longer: Failed to find C"
+    assert [message.startswith(reason) for message in caplog.messages] == [True]
+    can_compile.cache_clear()
+
+
+def test_a_validation_that_needs_memory_gets_that_of_the_updates(corpus: EncodedCorpus) -> None:
+    """The updates after it are those that would have been without it."""
+    usual, released = (make_trainer(corpus, CUDA) for _ in range(2))
+    batches, fits = released.batching.epoch(0), []
+
+    def validate_share(*_: object) -> list[SetShare]:
+        fits.append(not released.updater.graphs.replays)
+        if not fits[-1]:
+            raise OutOfMemoryError("out of memory")
+        return []
+
+    run = SimpleNamespace(
+        needs_memory=False,
+        trainer=released,
+        candidate=lambda: released.model,
+        world=None,
+        validate_share=validate_share,
+    )
+    for first in range(0, 12, 2):
+        expected, found = (update(each, batches[first : first + 2]) for each in (usual, released))
+        assert found.smoothed == expected.smoothed
+        if first in (4, 8):
+            assert released.updater.graphs.replays or run.needs_memory
+            assert TrainingRun.validate(run) == []
+    assert fits == [False, True, True]
+    torch.testing.assert_close(*map(weights_of, (usual, released)), rtol=0, atol=0)
