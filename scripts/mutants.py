@@ -2,8 +2,8 @@
 
 python scripts/mutants.py [COUNT] [ARGUMENTS OF PYTEST]
 
-COUNT changes ("mutants") are drawn, as many from each room; without it, all are tried. Each is made
-in a copy of the checkout, in `mutants/`, where the tests that execute its lines run until one
+COUNT changes ("mutants") are drawn, as many from each package; without it, all are tried. Each is
+made in a copy of the checkout, in `mutants/`, where the tests that execute its lines run until one
 fails, the shortest first. Which these are is found out by coverage.py in one run of the tests.
 Started again with the same code, the script goes on where it was stopped.
 """
@@ -61,8 +61,8 @@ class Mutant:
     """What takes their place."""
 
     @property
-    def room(self) -> str:
-        """Return the room of its file, or `core`."""
+    def package(self) -> str:
+        """Return the package of its file, or `core`."""
         parts = Path(self.path).parts
         return parts[1] if len(parts) > 2 else "core"
 
@@ -193,14 +193,14 @@ class Finder(ast.NodeVisitor):
 
 
 def draw(count: int | None) -> list[Mutant]:
-    """Draw mutants, as many of each room as there are; without a number, return all of them."""
-    rooms: dict[str, list[Mutant]] = defaultdict(list)
+    """Draw mutants, as many of each package as there are; without a number, return all of them."""
+    packages: dict[str, list[Mutant]] = defaultdict(list)
     for path in sorted((CHECKOUT / PACKAGE).rglob("*.py")):
         for mutant in Finder(str(path.relative_to(CHECKOUT)), path.read_bytes()).found:
-            rooms[mutant.room].append(mutant)
-    for mutants in rooms.values():
+            packages[mutant.package].append(mutant)
+    for mutants in packages.values():
         random.Random(SEED).shuffle(mutants)
-    in_turn = chain.from_iterable(zip_longest(*rooms.values()))
+    in_turn = chain.from_iterable(zip_longest(*packages.values()))
     return [mutant for mutant in in_turn if mutant is not None][:count]
 
 
@@ -358,9 +358,11 @@ def main(words: list[str]) -> None:
         if known[mutant] == "survived":
             print("", *describe(mutant), sep="\n")
     print()
-    for room, mutants in {m.room: [x for x in drawn if x.room == m.room] for m in drawn}.items():
+    for package, mutants in {
+        m.package: [x for x in drawn if x.package == m.package] for m in drawn
+    }.items():
         counts = Counter(known[mutant] for mutant in mutants)
-        print(f"{room}: {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}")
+        print(f"{package}: {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}")
 
 
 if __name__ == "__main__":

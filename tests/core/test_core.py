@@ -25,7 +25,7 @@ def tour() -> str:
     return code
 
 
-def test_the_core_alone_translates_as_the_guests_do(tmp_path: Path) -> None:
+def test_the_core_alone_translates_as_the_packages_do(tmp_path: Path) -> None:
     """`test_forms.py` compares their training."""
     code = tour()
     assert "2000)" in code
