@@ -1,6 +1,6 @@
 """All that is drawn is a function of the seed, in any process.
 
-As a script: test_seeds.py FOLDER SEED.
+As a script: test_seeds.py FOLDER SEED...
 """
 
 import json
@@ -44,12 +44,12 @@ def draw(folder: Path, seed: int) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """Of two processes with one seed, and of one with another."""
+    """What one process drew with a seed, and what another drew with it and then with a second."""
     found = []
-    for number, seed in enumerate((7, 7, 8)):
-        words = [sys.executable, __file__, str(tmp_path_factory.mktemp("seeds")), str(seed)]
+    for number, seeds in enumerate((["7"], ["7", "8"])):
+        words = [sys.executable, __file__, str(tmp_path_factory.mktemp("seeds")), *seeds]
         environment = os.environ | {"PYTHONHASHSEED": str(number), "OMP_NUM_THREADS": "1"}
-        found.append(json.loads(subprocess.check_output(words, env=environment)))
+        found += json.loads(subprocess.check_output(words, env=environment))
     return found
 
 
@@ -60,4 +60,7 @@ def test_it_follows_the_seed_alone(printed: list[dict[str, object]], what: str) 
 
 
 if __name__ == "__main__":
-    print(json.dumps(draw(Path(sys.argv[1]), int(sys.argv[2]))))
+    folder, *seeds = sys.argv[1:]
+    for seed in seeds:
+        (Path(folder) / seed).mkdir()
+    print(json.dumps([draw(Path(folder) / seed, int(seed)) for seed in seeds]))
