@@ -113,12 +113,14 @@ class Updater:
 
         """
         started, config, model = time.perf_counter(), self.config, self.model.train()
+        # The learning rate (5.3, equation 3), and dropout's rates (5.4).
         rate = self.learning_rate(step)
         share = dropout_share(step, config.dropout_warmup_steps)
         for dropout, full_rate in self.dropout_rates.items():
             dropout.p = share * full_rate
 
-        # The gradient of the mean loss over the target tokens of the whole step.
+        # The gradient of the mean loss over the target tokens of the whole step: each micro-batch,
+        # (B, S) and (B, T), adds its share.
         self.optimizer.zero_grad()
         losses = torch.zeros(2, dtype=torch.float64, device=self.compute.device)
         for number, batch in batches.batches:
@@ -133,12 +135,15 @@ class Updater:
                 )
             (loss.smoothed / batches.target_tokens).backward()  # type: ignore[no-untyped-call]
             losses += torch.stack(loss).detach()
+
+        # The sums over all processes; what is not finite ends the training.
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         self.world.add_up(gradients)
         smoothed, cross_entropy = map(sum, zip(*self.world.gather(*losses.tolist()), strict=True))
         norm = get_total_norm(gradients).item()
         check_finite(step, smoothed / batches.target_tokens, norm, where)
 
+        # Adam (5.3).
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
