@@ -194,22 +194,22 @@ class IncrementalDecoder:
     """
 
     layer_cache: type[LayerCache] = LayerCache
-    self_attention: type[MultiHeadAttention] = CachedSelfAttention
-    cross_attention: type[MultiHeadAttention] = CachedCrossAttention
-    positions: type[nn.Module] = _OnePosition
-    whole_model: type[Transformer] = _OnePositionModel
+    self_attention_methods: type[MultiHeadAttention] = CachedSelfAttention
+    cross_attention_methods: type[MultiHeadAttention] = CachedCrossAttention
+    positions_methods: type[nn.Module] = _OnePosition
+    model_methods: type[Transformer] = _OnePositionModel
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        override(model, self.whole_model)
+        override(model, self.model_methods)
         for module in list(model.modules()):
             if isinstance(module, PositionalEncoding) or module is model.positions:
-                override(module, self.positions)
+                override(module, self.positions_methods)
         for number, layer in enumerate(model.decoder.layers):
             for name in ("self_attention", "cross_attention"):
                 attention = getattr(layer, name, None)
                 if isinstance(attention, MultiHeadAttention):
-                    override(attention, getattr(self, name), layer=number)
+                    override(attention, getattr(self, f"{name}_methods"), layer=number)
 
     def begin(self, source: Tensor) -> DecoderCache:
         """Encode padded sources (B, S), and start a search for their translations."""
@@ -233,7 +233,7 @@ class IncrementalDecoder:
         return self.model.project(states)
 
 
-def share(model: M) -> M:
+def copy_sharing_parameters(model: M) -> M:
     """Copy a model, but for its parameters, which the copy shares."""
     return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 
@@ -297,32 +297,32 @@ def incremental_decoder(model: Transformer) -> StepDecoder:
 
     The model stays as it is; a decoder with a cache has a copy that shares its parameters.
     """
-    cached = follows(IncrementalDecoder, model)
-    return IncrementalDecoder(share(model)) if cached else PrefixDecoder(model)
+    cached = computes_the_same(IncrementalDecoder, model)
+    return IncrementalDecoder(copy_sharing_parameters(model)) if cached else PrefixDecoder(model)
 
 
 @torch.inference_mode()
-def follows(make: Callable[[Transformer], StepDecoder], model: Transformer) -> bool:
+def computes_the_same(make: Callable[[Transformer], StepDecoder], model: Transformer) -> bool:
     """Return whether a decoder finds what the model finds for whole prefixes.
 
     It is tried on a copy of the model in float32, with two sentences of two hypotheses each, which
     are exchanged on the way. One sentence is padded, and ends first.
     """
     model = copy.deepcopy(model).float().eval()
-    device, words = model.embedding.weight.device, model.embedding.num_embeddings
+    device, vocab_size = model.embedding.weight.device, model.embedding.num_embeddings
 
     def tensor(*numbers: int) -> Tensor:
         return torch.tensor(numbers, device=device)
 
     def logits(decoder: StepDecoder) -> Tensor:
-        ids = (tensor(5, 9, 4, 7, 6, 8, 3, 0, 0, 0) + model.padding_id) % words
+        ids = (tensor(5, 9, 4, 7, 6, 8, 3, 0, 0, 0) + model.padding_id) % vocab_size
         state, tokens = decoder.begin(ids.view(2, 5)), ids[:4]
         found = [decoder.step(tokens[:2], state)]
         state.reorder(tensor(0, 0, 1, 1))
         for _ in range(4):
             found.append(decoder.step(tokens, state))
             state.reorder(tensor(1, 0, 3, 3))
-            tokens = (tokens + 1) % words
+            tokens = (tokens + 1) % vocab_size
         state.keep(tensor(0), tensor(0, 1))
         found.append(decoder.step(tokens[:2], state))
         return torch.cat(found).float()

@@ -62,10 +62,10 @@ class EncodedCorpus:
         return 0
 
     def release(self, before: int) -> None:
-        """Free the pairs of the epochs before this one."""
+        """Free the pairs of earlier epochs, if each has its own; here, all have the same."""
 
     def close(self) -> None:
-        """Encode no more epochs, and stop one that another thread encodes."""
+        """Stop encoding, if epochs are encoded one by one; here, everything is encoded already."""
 
     def lengths(self, pairs: PairIndices | None = None) -> tuple[Lengths, Lengths]:
         """Return the lengths of sources and targets, (len,) each, or those of some pairs."""

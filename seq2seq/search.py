@@ -202,7 +202,7 @@ def beam_search(
 
     `step` maps the newest tokens (N,) and the state to logits (N, V). The state begins with one row
     per sentence; an output has at most `max_lengths` (B,) tokens, `</s>` not counted. Stopping once
-    a sentence is done never changes its outputs. `kind` may compute them otherwise.
+    a sentence is done never changes its outputs. `kind` is the class of beams, `Beams` by default.
     """
     beams = (kind or Beams)(max_lengths, config, rules)
     while True:
@@ -215,7 +215,7 @@ def beam_search(
                 return beams.results()
             if len(remaining) < len(beams.sentence_ids):  # b x beam rows of N
                 sentences, rows = beams.keep(remaining, beams.live_scores.size(1))
-                state.keep(sentences, parents[rows])
+                state.keep(sentences, parents[rows])  # reordered, too
                 continue
         if config.beam_size > 1:
             state.reorder(parents)
@@ -231,7 +231,7 @@ class Beams(SearchBatch):
         penalties = [length_penalty(length + 1, config.alpha) for length in self.limits]
         self.max_penalties = copy_to_device(torch.tensor(penalties), max_lengths.device)  # (B,)
         self.done: dict[int, int] = {}  # the maximum length of each sentence, by its id
-        self.stored: list[tuple[Tensor, Tensor]] = []  # of these sentences
+        self.stored: list[tuple[Tensor, Tensor]] = []  # scores and tokens, in the same order
         # Log-probabilities, (B, beam), and tokens, (B, beam, T).
         self.live_scores = self.max_penalties.new_zeros(sentences, 1)
         self.live_tokens = max_lengths.new_full((sentences, 1, 1), rules["start_id"])

@@ -248,7 +248,7 @@ class Trainer:
                 position = 0
 
     def update(self, step: "ReadyStep") -> StepMetrics:
-        """Do one update; return its metrics, or on a GPU those of updates that have ended."""
+        """Do one update; return its metrics, or those of earlier ones that have ended by now."""
         progress = self.progress
         progress.epoch, progress.batch = step.epoch, step.batch
         where = f"epoch {step.epoch + 1}, up to micro-batch {step.batch}"
@@ -260,7 +260,7 @@ class Trainer:
         return metrics
 
     def finish_updates(self) -> StepMetrics:
-        """Wait for updates that a GPU has not ended yet, and return their metrics."""
+        """Wait for the updates that have not ended yet, and return their metrics."""
         with self._divergence():
             metrics = self.updater.finish()
         self.progress.unrecorded.add(metrics)
@@ -279,7 +279,8 @@ class Trainer:
 def made_ahead(items: Iterator[T], corpus: EncodedCorpus) -> Generator[T]:
     """Yield endless items; a thread makes the next one while one is used.
 
-    At the end, the corpus makes no more epochs, for which the thread would be waited for.
+    At the end, the corpus is closed, so that an epoch that is being encoded is abandoned instead of
+    waited for.
     """
     with ThreadPoolExecutor(1) as thread, closing(corpus):
         following = thread.submit(next, items)

@@ -3,7 +3,7 @@
 `paper/README.md` explains the equations and computes them in NumPy, one sentence at a time. `zoo`
 has what the paper doesn't have, and `fast` has faster forms, which must agree with this file.
 
-Shapes, here and everywhere in the package:
+Shapes, here and in the decoder and the search (other files say what their letters mean):
 
     B  sentences in a batch         D  d_model
     S  source tokens                H  num_heads

@@ -31,7 +31,7 @@ class LineFormat:
     candidates: bool = False
     """Whether all candidates are written, with their scores and the number of the line."""
 
-    def write(self, number: int, translation: Translation, end: str) -> str:
+    def format(self, number: int, translation: Translation, end: str) -> str:
         """Return what is written for a line, counted from 0."""
         if not (self.scores or self.candidates):
             return translation.text + end
@@ -73,10 +73,10 @@ def translate_lines(job: LinesJob, source: BinaryIO) -> None:
         options = many.options_of_rank(world, job.options)
         translator = Translator(load_models(job.models, job.classes), options)
         retain_freed_memory()
-        write = partial(_translate_chunk, job, translator)
+        translate = partial(_translate_chunk, job, translator)
         with (
-            translator.chunk_workers() as translate,
-            many.workers_of_all(world, [partial(write, each) for each in translate]) as workers,
+            translator.chunk_workers() as own_workers,
+            many.workers_of_all(world, [partial(translate, w) for w in own_workers]) as workers,
         ):
             if world.is_main:
                 damaged: list[int] = []
@@ -169,7 +169,7 @@ def _translate_chunk(
     pairs = zip(chunk.lines, translations, strict=True)
     for number, (line, translation) in enumerate(pairs, chunk.first_line):
         end = "\r\n" if line.endswith("\r") else "\n"
-        written += job.line.write(number - 1, translation, end)
+        written += job.line.format(number - 1, translation, end)
         warnings.count(line, translation, f"line {number:,}")
     if job.alignments is not None:
         for alignment in translator.alignments(chunk.lines, translations):

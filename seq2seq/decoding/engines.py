@@ -28,8 +28,8 @@ class NativeEngine(Engine):
 
     The models are in the precision of `compute`. The layers that `kernels` names are replaced by
     fast forms; on a GPU, one model that runs one search at a time is searched in fixed shapes.
-    Without kernels, decoder and beams are the plain ones of the core. Later searches differ from
-    `search` in `nbest` at most.
+    Without kernels, decoder and beams are the plain ones of the core. The options of a later
+    search may differ from the constructor's in `nbest` alone.
     """
 
     def __init__(

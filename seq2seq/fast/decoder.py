@@ -27,7 +27,7 @@ from seq2seq.decoder import (
     PrefixDecoder,
     StepDecoder,
     cache_of_step,
-    follows,
+    computes_the_same,
 )
 from seq2seq.fast import packed, replace_modules
 from seq2seq.fast.fused import FusedAttention, use_fused_attention
@@ -146,9 +146,9 @@ class FastIncrementalDecoder(IncrementalDecoder):
     """
 
     layer_cache: type[LayerCache] = PositionsFirstCache
-    self_attention: type[MultiHeadAttention] = _SelfAttention
-    cross_attention: type[MultiHeadAttention] = _CrossAttention
-    whole_model: type[Transformer] = _NewestToken
+    self_attention_methods: type[MultiHeadAttention] = _SelfAttention
+    cross_attention_methods: type[MultiHeadAttention] = _CrossAttention
+    model_methods: type[Transformer] = _NewestToken
 
     def __init__(self, model: Transformer, pack: packed.Pack, *, own_project: bool = False) -> None:
         super().__init__(model)
@@ -345,8 +345,8 @@ class StaticDecoder(FastIncrementalDecoder):
     """`FastIncrementalDecoder` whose steps of equal shapes read and write the same memory."""
 
     layer_cache = StaticLayerCache
-    cross_attention = _FusedCrossAttention
-    positions = _NewestPosition
+    cross_attention_methods = _FusedCrossAttention
+    positions_methods = _NewestPosition
 
     def __init__(
         self,
@@ -455,7 +455,7 @@ def use_translation_kernels(
     if not changed:
         return decoders[0](model)
     for decoder in decoders:
-        if follows(decoder, model):
+        if computes_the_same(decoder, model):
             if repeated or decoder is not decoders[0]:
                 report_unused("the fast forms of attention", repeated or changed)
             return decoder(model)

@@ -10,7 +10,7 @@ from seq2seq.transformer import MultiHeadAttention, Transformer, attention
 def fused_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module
 ) -> Tensor:
-    """Compute `model.transformer.attention`; dropout must be an `nn.Dropout`."""
+    """Compute `transformer.attention`; dropout must be an `nn.Dropout`."""
     assert isinstance(dropout, nn.Dropout)
     if dropout._forward_pre_hooks:  # a hook reads the weights, which the fused kernel never stores
         return attention(query, key, value, mask, dropout)

@@ -21,9 +21,9 @@ class Graphs:
     """The graphs of functions without arguments or results, by key.
 
     A function must find and leave all its tensors at the same addresses in every call with its key,
-    and read nothing from them. Its first call with a key runs as usual, so that everything is
-    compiled and loaded; the second is recorded. If that fails, all calls run as usual from then on.
-    Of more than `most` graphs, the least recently used one is dropped.
+    and copy none of their values to the host. Its first call with a key runs as usual, so that
+    everything is compiled and loaded; the second is recorded. If that fails, all calls run as usual
+    from then on. Of more than `most` graphs, the least recently used one is dropped.
     """
 
     def __init__(self, device: torch.device, most: int = 128) -> None:

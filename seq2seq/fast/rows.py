@@ -180,7 +180,7 @@ class RowAttention(MultiHeadAttention):
         attended: Tensor = mask.attend(query, key, value, self)
         return attended
 
-    def of_padded(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    def attend_padded(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Compute equation 1 as the module does that reads padded sentences."""
         return super().equation_1(query, key, value, mask)
 
@@ -216,12 +216,12 @@ class RowTransformer(Transformer):
 
     def source_mask(self, source: Tensor) -> Any:
         """Return the layouts of source (1, M)."""
-        batch, layout, own_mask = self.reading.batch, self.reading.layout, super().source_mask
+        batch, layout, padded_mask = self.reading.batch, self.reading.layout, super().source_mask
         assert batch is not None
         assert layout is not None
 
         def mask(grid: Grid) -> Tensor:
-            return own_mask(grid.pad(source, self.padding_id))
+            return padded_mask(grid.pad(source, self.padding_id))
 
         return SourceLayouts(
             layout(batch.source_side, batch.source_side, mask),
@@ -230,12 +230,12 @@ class RowTransformer(Transformer):
 
     def target_mask(self, target_input: Tensor) -> Any:
         """Return the layout of target_input (1, N)."""
-        batch, layout, own_mask = self.reading.batch, self.reading.layout, super().target_mask
+        batch, layout, padded_mask = self.reading.batch, self.reading.layout, super().target_mask
         assert batch is not None
         assert layout is not None
 
         def mask(grid: Grid) -> Tensor:
-            return own_mask(grid.pad(target_input, self.padding_id))
+            return padded_mask(grid.pad(target_input, self.padding_id))
 
         return layout(batch.target_side, batch.target_side, mask, causal=True)
 
@@ -292,7 +292,7 @@ def _read(
 
 
 @torch.no_grad()
-def follows_padded(model: Transformer) -> bool:
+def computes_the_same_for_rows(model: Transformer) -> bool:
     """Return whether a model finds for rows what it finds for padded sentences, but for dropout.
 
     It is tried on a copy of the model in float32, in training mode with dropout rates of 0.
@@ -301,11 +301,11 @@ def follows_padded(model: Transformer) -> bool:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    words, device = model.embedding.num_embeddings, model.embedding.weight.device
+    vocab_size, device = model.embedding.num_embeddings, model.embedding.weight.device
     sources, targets = ([5, 3, 9, 4], [7], [2, 6, 4, 8, 5, 3]), ([4, 6], [3, 8, 5, 7, 9], [6, 2, 4])
     sides = []
     for sentences in (sources, targets):
-        ids = (np.concatenate(sentences) + PADDING_ID) % words
+        ids = (np.concatenate(sentences) + PADDING_ID) % vocab_size
         sides.append((ids, np.array(list(map(len, sentences)))))
     batch = pack((sides[0], sides[1])).to(device)
     grids = Grid(batch.source_side), Grid(batch.target_side)
@@ -398,7 +398,7 @@ class GridLayout:
         if is_compiled_by_onednn(query) and query.numel() <= _SMALL:
             dtype = torch.promote_types(dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            attended = module.of_padded(
+            attended = module.attend_padded(
                 _spread_heads(query, self.queries, dtype),  # (P, H, T, K)
                 _spread_heads(key, self.keys, dtype),  # (P, H, S, K)
                 _spread_heads(value, self.keys, dtype),  # (P, H, S, d_v)

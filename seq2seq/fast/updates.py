@@ -228,7 +228,7 @@ class FastUpdater(Updater):
             function(*(x.to(self.compute.device) for x in batch))
             return
         inputs = list(map(self._in_place, batch))
-        # The other batches add to the gradients of the first one: to those of its graph.
+        # Adding is recorded once beginning is a graph: then the gradients stay where they are.
         if function == self.add_gradient and self.begin_gradient not in self.graphs.replays:
             function(*inputs)
         else:
@@ -257,19 +257,19 @@ class StartedUpdate(NamedTuple):
     started: float
 
 
-# Memory.
-
-
 def make_updater(
     model: Transformer, *given: Any, compute: Compute, compiled: bool = True, **chosen: Any
 ) -> Updater:
     """Make a fast updater, or a plain one for changed code that the fast one would not obey."""
     own_update = [name for name in changed_functions("update") if name.startswith("update.Updater")]
     changed = own_update + changed_code(model)
-    if own_update or (changed and not rows.follows_padded(model)):
+    if own_update or (changed and not rows.computes_the_same_for_rows(model)):
         report_unused("fast training", changed)
         return Updater(model, *given, compute=compute, **chosen)
     return FastUpdater(model, *given, compute=compute, compiled=compiled, **chosen)
+
+
+# Memory.
 
 
 def fit_memory(updater: FastUpdater, epoch: int) -> float:

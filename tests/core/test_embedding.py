@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.config import Positions, TransformerConfig
-from seq2seq.decoder import DecoderCache, IncrementalDecoder, share, step_with
+from seq2seq.decoder import DecoderCache, IncrementalDecoder, copy_sharing_parameters, step_with
 from seq2seq.errors import UserError
 from seq2seq.model_folder import make_transformer
 from seq2seq.transformer import PositionalEncoding, Transformer, sinusoids
@@ -37,7 +37,7 @@ def embedding_model(**choices: Any) -> Transformer:
 
 def embed_in_step(model: Transformer, token_ids: Tensor, place: int) -> Tensor:
     cache = DecoderCache([], torch.empty(0), torch.empty(0), length=place)
-    decoder = IncrementalDecoder(share(model))
+    decoder = IncrementalDecoder(copy_sharing_parameters(model))
     with step_with(cache):
         return decoder.model.embed(token_ids[:, place : place + 1])
 
