@@ -27,6 +27,15 @@ MODEL = ("transformer", "zoo.variants", "zoo.modern")
 MODULES = (*MODEL, "loss", "update", "search")
 LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
 """The modules of PyTorch that a model consists of."""
+_KNOWN = (
+    "builtins",
+    "typing",
+    "torch.",
+    f"{PACKAGE}.decoder",
+    f"{PACKAGE}.fast.",
+    *(f"{PACKAGE}.{name}" for name in MODEL),
+)
+"""The beginnings of the names of modules whose classes are known."""
 
 
 @cache
@@ -62,29 +71,26 @@ def changed_functions(*modules: str) -> list[str]:
 
 
 def changed_classes(model: nn.Module) -> list[str]:
-    """Return the names of a model's classes, functions and modules that are not this package's."""
+    """Return the names of a model's classes that are not known, and of the methods they replace.
+
+    A method of `Transformer` that a subclass or an instance has in another form is called
+    `transformer.Transformer.project()`, as if its file were edited.
+    """
     names = dict[str, None]()
-    for name, module in model.named_modules():
-        for kind in type(module).__mro__:
-            is_own = not kind.__module__.startswith(("torch.", f"{PACKAGE}.", "builtins", "typing"))
-            if is_own or (kind is type(module) and _is_other_layer(kind)):
-                names[kind.__qualname__] = None
-        names |= {f"{name}.{key}": None for key, v in vars(module).items() if _is_method(v, module)}
-    return list(names)
-
-
-def _is_other_layer(kind: type[nn.Module]) -> bool:
-    return kind.__module__.startswith("torch.") and kind not in LAYERS
-
-
-def _is_method(value: object, module: nn.Module) -> bool:
-    """Return whether a value in a module's own dictionary stands in for a method of its class."""
-    return callable(value) and not isinstance(value, nn.Module) and any(
-        isinstance(vars(kind).get(name), FunctionType)
-        for name, own in vars(module).items()
-        if own is value
-        for kind in type(module).__mro__
-    )  # fmt: skip
+    for module in model.modules():
+        types = type(module).__mro__
+        own = [each for each in types if not each.__module__.startswith(_KNOWN)]
+        if own or (types[0].__module__.startswith("torch.") and types[0] not in LAYERS):
+            names[types[0].__qualname__] = None
+        replaced = {key for each in own for key, v in vars(each).items() if callable(v)}
+        of_instance = {key for key, v in vars(module).items() if callable(v)}
+        for key in sorted(replaced | of_instance):
+            for each in types:
+                if each not in own and isinstance(vars(each).get(key), FunctionType | property):
+                    start = each.__module__.removeprefix(f"{PACKAGE}.")
+                    names[f"{start}.{each.__qualname__}.{key}()"] = None
+                    break
+    return [name for name in names if "__init__" not in name]
 
 
 def digests(module: ModuleType) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from seq2seq.changes import changed_code, report_unused
 from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer
 
 # The cache of one layer, and of a search.
@@ -109,7 +110,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def override(module: nn.Module, methods: type[nn.Module], **attributes: object) -> None:
-    """Put the methods of a class in front of a module's own, which `super()` calls.
+    """Give a module a class that has these methods before those of its present class.
 
     `attributes` are what these methods need.
     """
@@ -144,7 +145,7 @@ class _OnePosition(nn.Module):
         cache = cache_of_step()
         if cache is None:
             return super().forward(x)
-        so_far = x[:1].expand(1, cache.length + 1, -1)  # of its length
+        so_far = x[:1].expand(1, cache.length + 1, -1)  # only its length is read
         return super().forward(so_far)[..., -1:, :]
 
 
@@ -297,39 +298,68 @@ def incremental_decoder(model: Transformer) -> StepDecoder:
 
     The model stays as it is; a decoder with a cache has a copy that shares its parameters.
     """
-    cached = computes_the_same(IncrementalDecoder, model)
-    return IncrementalDecoder(copy_sharing_parameters(model)) if cached else PrefixDecoder(model)
+    if computes_the_same(IncrementalDecoder, model):
+        return IncrementalDecoder(copy_sharing_parameters(model))
+    report_unused("a search that keeps keys and values", changed_code(model))
+    return PrefixDecoder(model)
+
+
+def disturbed(model: M) -> M:
+    """Copy a model in float32, with other weights, so that none of its parts does nothing."""
+    model = copy.deepcopy(model).float()
+    with torch.no_grad(), torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape).to(parameter.device)
+            parameter.add_(noise, alpha=0.1 if parameter.dim() < 2 else 0.02)
+    return model
+
+
+_COMPARED = (0, 1, 2, 3, 5, 9, 14, 22, 39)
+"""The places at which the steps are compared with the model."""
 
 
 @torch.inference_mode()
-def computes_the_same(make: Callable[[Transformer], StepDecoder], model: Transformer) -> bool:
-    """Return whether a decoder finds what the model finds for whole prefixes.
+def computes_the_same(
+    make: Callable[[Transformer], StepDecoder],
+    model: Transformer,
+    expected: Transformer | None = None,
+) -> bool:
+    """Return whether a decoder computes what the model, or another one, computes for prefixes.
 
-    It is tried on a copy of the model in float32, with two sentences of two hypotheses each, which
-    are exchanged on the way. One sentence is padded, and ends first.
+    It is tried on copies in float32, with two sentences of two hypotheses each, one of which is
+    padded; the hypotheses are exchanged on the way.
     """
-    model = copy.deepcopy(model).float().eval()
-    device, vocab_size = model.embedding.weight.device, model.embedding.num_embeddings
-
-    def tensor(*numbers: int) -> Tensor:
-        return torch.tensor(numbers, device=device)
-
-    def logits(decoder: StepDecoder) -> Tensor:
-        ids = (tensor(5, 9, 4, 7, 6, 8, 3, 0, 0, 0) + model.padding_id) % vocab_size
-        state, tokens = decoder.begin(ids.view(2, 5)), ids[:4]
-        found = [decoder.step(tokens[:2], state)]
-        state.reorder(tensor(0, 0, 1, 1))
-        for _ in range(4):
-            found.append(decoder.step(tokens, state))
-            state.reorder(tensor(1, 0, 3, 3))
-            tokens = (tokens + 1) % vocab_size
-        state.keep(tensor(0), tensor(0, 1))
-        found.append(decoder.step(tokens[:2], state))
-        return torch.cat(found).float()
-
-    expected = logits(PrefixDecoder(model))
+    plain = disturbed(model if expected is None else expected).eval()
+    device, vocab_size = plain.embedding.weight.device, plain.embedding.num_embeddings
+    source = (torch.arange(60, device=device).view(2, 30) * 7 + 1) % vocab_size
+    source[source == plain.padding_id] = (plain.padding_id + 1) % vocab_size
+    source[1, 11:] = plain.padding_id
+    pairs = source.repeat_interleave(2, dim=0)  # (N, S)
+    words = torch.arange(4 * 40, device=device).view(40, 4) % vocab_size
+    words[0] = words[0, 0]
+    exchanged, read = torch.tensor([1, 0, 3, 3], device=device), words[:0].T
+    wanted, differences = list[Tensor](), list[Tensor]()
+    for place, tokens in enumerate(words):
+        read = torch.cat((read, tokens.unsqueeze(1)), dim=1)  # (N, T)
+        if place in _COMPARED:
+            wanted.append(plain(pairs, read)[:, -1])  # (N, V)
+        read = read[exchanged] if place else read
     try:
-        found = logits(make(copy.deepcopy(model)))
+        decoder = make(disturbed(model).eval())
+        state = decoder.begin(source)
+        for place, tokens in enumerate(words):
+            logits = decoder.step(tokens if place else tokens[::2], state)  # (N, V) or (B, V)
+            logits = logits if place else logits.repeat_interleave(2, dim=0)
+            if place in _COMPARED:
+                differences.append((logits - wanted[len(differences)]).abs().max())
+            state.reorder(exchanged if place else torch.tensor([0, 0, 1, 1], device=device))
+        state.keep(torch.tensor([1], device=device), torch.tensor([2, 3], device=device))
+        after = decoder.step(words[1, 2:], state)
     except Exception:  # a changed model may be unable to read one position
         return False
-    return bool(((found - expected).abs() <= 1e-4 * expected.abs().max()).all())
+    read = torch.cat((read[2:], words[1, 2:].unsqueeze(1)), dim=1)
+    wanted.append(plain(pairs[2:], read)[:, -1])
+    differences.append((after - wanted[-1]).abs().max())
+    largest = torch.stack([each.abs().max() for each in wanted]).max()
+    return bool((torch.stack(differences) <= 1e-4 * largest).all())

@@ -262,3 +262,5 @@ class RunningMean:
         """Add the parameters after an update, with their weight."""
         for mean, new in zip(self.weights.values(), model.parameters(), strict=True):
             mean.lerp_(new, weight)
+        for buffer, newest in zip(self.model.buffers(), model.buffers(), strict=True):
+            buffer.copy_(newest)

@@ -5,6 +5,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -191,6 +192,63 @@ class CausalConvolution(FeedForward):
         return super().forward(x)
 
 
+class LowRank(nn.Linear):
+    """Low-rank adaptation (Hu et al. 2021)."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__(width, out, bias=False)
+        self.down, self.up = nn.Linear(width, 2, bias=False), nn.Linear(2, out, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.up(self.down(x))
+
+
+class AdaptedAttention(MultiHeadAttention):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.w_q, self.w_k = LowRank(config.d_model, config.d_model), self.w_k
+
+
+class AdaptedModel(Transformer):
+    def __init__(self, config: TransformerConfig, **sizes: Any) -> None:
+        super().__init__(config, **sizes)
+        for layer in self.decoder.layers:
+            assert isinstance(layer, DecoderLayer)
+            layer.self_attention.w_q = LowRank(config.d_model, config.d_model)
+
+
+class NarrowModel(Transformer):
+    def target_mask(self, target_input: Tensor) -> Tensor:
+        return window(target_input.size(1), target_input.device)
+
+
+class LocalLayer(DecoderLayer):
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        return super().forward(x, memory, target_mask.triu(-2), source_mask)
+
+
+class GatedShift(DecoderLayer):
+    """A branch that does nothing at first."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.gate = nn.Parameter(torch.zeros(()))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        x = x + self.gate * F.pad(x[:, :-7], (0, 0, 7, 0))[:, : x.size(1)]
+        return super().forward(x, memory, target_mask, source_mask)
+
+
+class InstanceModel(Transformer):
+    def __init__(self, config: TransformerConfig, **sizes: Any) -> None:
+        super().__init__(config, **sizes)
+        self.project = partial(capped, self)  # type: ignore[method-assign]
+
+
 class Change(NamedTuple):
     """A change, and the fast forms that can't follow it: on a CPU and, in addition, on a GPU."""
 
@@ -226,13 +284,19 @@ EDITS = [
     Change(PositionalEncoding, "forward", centred, (TRAINING, CACHE)),
 ]
 SUBCLASSES = [
-    Change(transformer, "MultiHeadAttention", OwnAttention),
-    Change(transformer, "MultiHeadAttention", OwnEquation, (), ON_GPU),
+    Change(transformer, "MultiHeadAttention", OwnAttention, (ATTENTION,), ON_GPU),
+    Change(transformer, "MultiHeadAttention", OwnEquation, (ATTENTION,), ON_GPU),
     Change(transformer, "DecoderLayer", OwnLayer, (TRAINING, CACHE)),
     Change(transformer, "FeedForward", OwnFeedForward),
     Change(transformer, "FeedForward", CausalConvolution, (TRAINING, CACHE)),
     Change(transformer, "PositionalEncoding", OwnPositions),
     Change(transformer, "Transformer", OwnModel, (LOSS,)),
+    Change(transformer, "MultiHeadAttention", AdaptedAttention, (ATTENTION,), ON_GPU[1:]),
+    Change(transformer, "Transformer", AdaptedModel, (ATTENTION,), ON_GPU[1:]),
+    Change(transformer, "Transformer", NarrowModel, (ATTENTION,), ON_GPU),
+    Change(transformer, "DecoderLayer", LocalLayer, (TRAINING, CACHE)),
+    Change(transformer, "DecoderLayer", GatedShift, (TRAINING, CACHE)),
+    Change(transformer, "Transformer", InstanceModel, (LOSS,)),
 ]
 
 

@@ -7,6 +7,7 @@ changes the table alone. How many positions are filled is a number on the device
 recorded as a CUDA graph, one for each shape.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from seq2seq.transformer import (
     PositionalEncoding,
     Transformer,
 )
+from seq2seq.zoo.modern import modern_choices
 
 if TYPE_CHECKING:  # imported for a GPU
     from seq2seq.fast.graphs import Buffers, Graphs
@@ -438,6 +440,7 @@ def use_translation_kernels(
     pack: packed.Pack = packed.plain_matmul
     if kernels.packed and not on_gpu and packed.can_pack(dtype):
         pack = packed.packed_matmul
+    plain = copy.deepcopy(model) if changed else model
     if kernels.step or buffers is not None or pack is not packed.plain_matmul:
         packed.pack_linears(model, pack, attentions=not repeated)
         if on_gpu and not repeated:
@@ -448,15 +451,14 @@ def use_translation_kernels(
         replace_modules(model, nn.Dropout, lambda plain: _NoDropout(plain.p))
     decoders: list[Callable[[Transformer], StepDecoder]] = [IncrementalDecoder]
     if kernels.step and _is_packed(model):
-        is_changed = "transformer.Transformer.project()" in changed
-        own_project = is_changed or type(model).project is not Transformer.project
+        own_project = "transformer.Transformer.project()" in changed
         fast = partial(FastIncrementalDecoder, pack=pack, own_project=own_project)
         decoders.insert(0, fast)
     if not changed:
         return decoders[0](model)
     for decoder in decoders:
-        if computes_the_same(decoder, model):
-            if repeated or decoder is not decoders[0]:
+        if computes_the_same(decoder, model, plain):
+            if decoder is IncrementalDecoder and kernels.step and not modern_choices(model.config):
                 report_unused("the fast forms of attention", repeated or changed)
             return decoder(model)
     report_unused("a search that keeps keys and values", changed)

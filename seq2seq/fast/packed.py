@@ -88,8 +88,14 @@ def pack_linears(model: Transformer, pack: Pack, *, attentions: bool) -> None:
     With `attentions`, those of the paper get their projections by fewer matmuls.
     """
     if attentions:
-        replace_modules(model, MultiHeadAttention, lambda m: PackedAttention(m, pack))
+        replace_modules(model, MultiHeadAttention, lambda m: _packed_attention(m, pack))
     replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
+
+
+def _packed_attention(plain: MultiHeadAttention, pack: Pack) -> MultiHeadAttention:
+    """Pack an attention whose projections are matrices, and no modules of a user's own."""
+    projections = (plain.w_q, plain.w_k, plain.w_v)
+    return PackedAttention(plain, pack) if all(type(w) is nn.Linear for w in projections) else plain
 
 
 class PackedMatmul:

@@ -5,7 +5,6 @@ it up, so that a GPU repeats one graph, and oneDNN compiles its matmuls once. On
 sentences. Rows that fill up form sentences of their own, whose targets are padding.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -16,8 +15,9 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.decoder import override
+from seq2seq.decoder import disturbed, override
 from seq2seq.encoded_corpus import Tokens
+from seq2seq.fast.fused import FusedAttention, has_equation_1
 from seq2seq.tokenizer import PADDING_ID, START_ID
 from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer
 
@@ -175,6 +175,9 @@ class SourceLayouts(NamedTuple):
 class RowAttention(MultiHeadAttention):
     """Equation 1 between rows, given a layout in place of a mask."""
 
+    in_autocast: bool
+    """Whether equation 1 is a user's own, which may need autocast for parameters of its own."""
+
     def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
         """See `Layout.attend`."""
         attended: Tensor = mask.attend(query, key, value, self)
@@ -260,7 +263,8 @@ def read_rows(model: Transformer) -> None:
     reading = Reading()
     for module in list(model.modules()):
         if isinstance(module, MultiHeadAttention):
-            override(module, RowAttention)
+            is_known = has_equation_1(module) or isinstance(module, FusedAttention)
+            override(module, RowAttention, in_autocast=not is_known)
         elif isinstance(module, PositionalEncoding) or module is model.positions:
             override(module, RowPositions, reading=reading)
     override(model, RowTransformer, reading=reading)
@@ -297,16 +301,16 @@ def computes_the_same_for_rows(model: Transformer) -> bool:
 
     It is tried on a copy of the model in float32, in training mode with dropout rates of 0.
     """
-    model = copy.deepcopy(model).float().train()
+    model = disturbed(model).train()
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
+        if type(module) is nn.Dropout:
             module.p = 0.0
     vocab_size, device = model.embedding.num_embeddings, model.embedding.weight.device
-    sources, targets = ([5, 3, 9, 4], [7], [2, 6, 4, 8, 5, 3]), ([4, 6], [3, 8, 5, 7, 9], [6, 2, 4])
     sides = []
-    for sentences in (sources, targets):
-        ids = (np.concatenate(sentences) + PADDING_ID) % vocab_size
-        sides.append((ids, np.array(list(map(len, sentences)))))
+    for lengths in ((4, 1, 39, 7), (2, 36, 3, 6)):
+        ids = (np.arange(sum(lengths), dtype=np.int32) * 5 + 1) % vocab_size
+        ids[ids == PADDING_ID] = (PADDING_ID + 1) % vocab_size
+        sides.append((ids, np.array(lengths, dtype=np.int32)))
     batch = pack((sides[0], sides[1])).to(device)
     grids = Grid(batch.source_side), Grid(batch.target_side)
     source = grids[0].pad(batch.source.unsqueeze(0), PADDING_ID)
@@ -397,7 +401,8 @@ class GridLayout:
         dtype, heads = query.dtype, query.size(1)
         if is_compiled_by_onednn(query) and query.numel() <= _SMALL:
             dtype = torch.promote_types(dtype, torch.float32)
-        with torch.autocast(query.device.type, enabled=False):
+        autocast = torch.is_autocast_enabled(query.device.type) and module.in_autocast
+        with torch.autocast(query.device.type, enabled=autocast):
             attended = module.attend_padded(
                 _spread_heads(query, self.queries, dtype),  # (P, H, T, K)
                 _spread_heads(key, self.keys, dtype),  # (P, H, S, K)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
-from seq2seq.changes import changed_functions, report_unused
+from seq2seq.changes import changed_code, changed_functions, report_unused
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.fast.fused import has_equation_1, use_fused_attention
+from seq2seq.fast.fused import use_fused_attention
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -208,17 +208,15 @@ def changed_attention(model: Transformer) -> list[str]:
     names = ["attention()", "causal_mask()", "MultiHeadAttention"]
     names += ["Transformer.source_mask()", "Transformer.target_mask()"]
     repeated = tuple(f"transformer.{name}" for name in names)
-    attentions = (m for m in model.modules() if isinstance(m, MultiHeadAttention))
-    own = {type(m).__name__: None for m in attentions if not has_equation_1(m)}
-    return [n for n in changed_functions("transformer") if n.startswith(repeated)] + list(own)
+    return [name for name in changed_code(model) if name.startswith(repeated)]
 
 
 def changed_loss(model: Transformer) -> list[str]:
     """Return the changes of what `projected_loss` computes in its own way."""
     names = "forward", "project", "output_matrix"
     repeated = ("loss.", *(f"transformer.Transformer.{name}()" for name in names))
-    own = [n for n in names[:2] if getattr(type(model), n) is not getattr(Transformer, n)]
-    return [n for n in changed_functions("transformer", "loss") if n.startswith(repeated)] + own
+    changed = changed_code(model) + changed_functions("loss")
+    return [name for name in changed if name.startswith(repeated)]
 
 
 @cache
@@ -270,7 +268,7 @@ class FastModel:
     ) -> None:
         model.eval()
         self.compute, self.dropout, self.residual = compute, dropout, residual
-        shared = {id(parameter): parameter for parameter in model.parameters()}
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = copy.deepcopy(model, shared).train()
         own_attention, own_loss = changed_attention(model), changed_loss(model)
         if own_attention and compute.on_gpu:
@@ -303,7 +301,7 @@ class FastModel:
         model, on_gpu = self.model, self.compute.on_gpu
         if on_gpu and not self.own_attention:
             for module in model.modules():
-                if type(module) is MultiHeadAttention:
+                if type(module) is MultiHeadAttention and type(module.w_q) is nn.Linear:
                     override(module, rows.JoinedProjections)
             use_fused_attention(model)
         rows.read_rows(model)

@@ -257,11 +257,15 @@ class StartedUpdate(NamedTuple):
     started: float
 
 
+_REPEATED = ("update.Updater", "update.RunningMean")
+"""The beginnings of the names of functions that `FastUpdater` computes in its own way."""
+
+
 def make_updater(
     model: Transformer, *given: Any, compute: Compute, compiled: bool = True, **chosen: Any
 ) -> Updater:
     """Make a fast updater, or a plain one for changed code that the fast one would not obey."""
-    own_update = [name for name in changed_functions("update") if name.startswith("update.Updater")]
+    own_update = [name for name in changed_functions("update") if name.startswith(_REPEATED)]
     changed = own_update + changed_code(model)
     if own_update or (changed and not rows.computes_the_same_for_rows(model)):
         report_unused("fast training", changed)
