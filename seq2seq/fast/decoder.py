@@ -469,4 +469,4 @@ def _is_packed(model: Transformer) -> bool:
     """Return whether all attentions of the decoder are the paper's."""
     layers = (layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer))
     attentions = (m for layer in layers for m in (layer.self_attention, layer.cross_attention))
-    return all(type(module) is packed.PackedAttention for module in attentions)
+    return all(isinstance(module, packed.PackedAttention) for module in attentions)
