@@ -88,6 +88,7 @@ class Updater:
         self.micro_batches = self.micro_batches or self.config.micro_batches(self.world.size)
         self.running_mean = RunningMean(self.model) if self.config.validate_mean else None
         self.optimizer = make_adam(self.model)
+        self.model.eval()  # between updates, it may be validated and saved
         dropouts = (module for module in self.model.modules() if isinstance(module, nn.Dropout))
         self.dropout_rates = {module: module.p for module in dropouts}
 
@@ -149,7 +150,7 @@ class Updater:
         self.optimizer.step()
         if self.running_mean is not None:
             self.running_mean.update(model, RunningMean.weight(step))
-        model.eval()  # to be validated and saved
+        model.eval()
         seconds = time.perf_counter() - started
         counts = batches.source_tokens, batches.target_tokens
         return StepMetrics(1, smoothed, cross_entropy, *counts, norm, rate, seconds)

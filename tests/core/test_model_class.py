@@ -200,7 +200,7 @@ def test_the_name_of_a_class_is_that_of_its_import(
 ) -> None:
     script = tmp_path / "my_script.py"
     script.write_text("")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     in_script = type("Mine", (Transformer,), {"__module__": "__main__"})
     assert class_name(in_script) == "my_script.Mine"

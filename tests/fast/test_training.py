@@ -78,8 +78,13 @@ def test_hooks_read_the_weights_of_fused_attention() -> None:
     ids=str,
 )
 def test_attention_is_by_a_kernel_that_can_do_it(
-    make_model: MakeModel, choices: dict[str, Any], compiled: bool, layout: str
+    make_model: MakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+    choices: dict[str, Any],
+    compiled: bool,
+    layout: str,
 ) -> None:
+    monkeypatch.setattr("seq2seq.fast.training._widest_heads", lambda _: 64)
     assert choose_layout(make_model(**choices), compiled=compiled).__name__ == layout
 
 
