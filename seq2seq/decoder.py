@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.changes import changed_code, report_unused
+from seq2seq.config import Positions
 from seq2seq.transformer import MultiHeadAttention, PositionalEncoding, Transformer
 
 # The cache of one layer, and of a search.
@@ -134,7 +135,8 @@ class _OnePositionModel(Transformer):
         if cache is None:
             return super().target_mask(target_input)
         so_far = target_input.new_zeros(1, cache.length + 1)
-        return super().target_mask(so_far)[..., -1:, :]
+        mask = super().target_mask(so_far)
+        return mask[..., -1:, :] if mask.dim() else mask
 
 
 class _OnePosition(nn.Module):
@@ -298,9 +300,10 @@ def incremental_decoder(model: Transformer) -> StepDecoder:
 
     The model stays as it is; a decoder with a cache has a copy that shares its parameters.
     """
-    if computes_the_same(IncrementalDecoder, model):
+    changed = changed_code(model)
+    if not changed or computes_the_same(IncrementalDecoder, model):
         return IncrementalDecoder(copy_sharing_parameters(model))
-    report_unused("a search that keeps keys and values", changed_code(model))
+    report_unused("a search that keeps keys and values", changed)
     return PrefixDecoder(model)
 
 
@@ -332,11 +335,13 @@ def computes_the_same(
     """
     plain = disturbed(model if expected is None else expected).eval()
     device, vocab_size = plain.embedding.weight.device, plain.embedding.num_embeddings
-    source = (torch.arange(60, device=device).view(2, 30) * 7 + 1) % vocab_size
+    learned = plain.config.positions is Positions.learned
+    longest = min(40, plain.config.max_learned_positions - 1) if learned else 40
+    source = (torch.arange(60, device=device).view(2, 30)[:, :longest] * 7 + 1) % vocab_size
     source[source == plain.padding_id] = (plain.padding_id + 1) % vocab_size
     source[1, 11:] = plain.padding_id
     pairs = source.repeat_interleave(2, dim=0)  # (N, S)
-    words = torch.arange(4 * 40, device=device).view(40, 4) % vocab_size
+    words = torch.arange(4 * longest, device=device).view(longest, 4) % vocab_size
     words[0] = words[0, 0]
     exchanged, read = torch.tensor([1, 0, 3, 3], device=device), words[:0].T
     wanted, differences = list[Tensor](), list[Tensor]()

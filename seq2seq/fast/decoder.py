@@ -38,7 +38,6 @@ from seq2seq.transformer import (
     PositionalEncoding,
     Transformer,
 )
-from seq2seq.zoo.modern import modern_choices
 
 if TYPE_CHECKING:  # imported for a GPU
     from seq2seq.fast.graphs import Buffers, Graphs
@@ -107,10 +106,9 @@ class _SelfAttention(packed.PackedAttention):
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """Attend from the newest position x (N, 1, D) to all positions so far: (N, 1, D)."""
         cache = cache_of_step()
-        if cache is None:
+        layer = None if cache is None else cache.layers[self.layer]
+        if not isinstance(layer, PositionsFirstCache):  # no step, or one of the plain decoder
             return super().forward(x, memory, mask)
-        layer = cache.layers[self.layer]
-        assert isinstance(layer, PositionsFirstCache)
         projected = self.project_self(x)  # (N, 1, H * K)
         # (N, H, K)
         query, key, value = (each.view(x.size(0), self.num_heads, -1) for each in projected)
@@ -333,9 +331,8 @@ class _NewestPosition(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the encoding (1, D) of the newest position."""
         cache = cache_of_step()
-        if cache is None:
+        if not isinstance(cache, StaticCache):
             return super().forward(x)
-        assert isinstance(cache, StaticCache)
         return cache.table.encodings.index_select(0, cache.table.newest)
 
 
@@ -456,6 +453,8 @@ def use_translation_kernels(
         decoders.insert(0, fast)
     if not changed:
         return decoders[0](model)
+    from seq2seq.zoo.modern import modern_choices
+
     for decoder in decoders:
         if computes_the_same(decoder, model, plain):
             if decoder is IncrementalDecoder and kernels.step and not modern_choices(model.config):
