@@ -25,7 +25,7 @@ logger = logging.getLogger("seq2seq")
 PACKAGE = "seq2seq"
 MODEL = ("transformer", "zoo.variants", "zoo.modern")
 MODULES = (*MODEL, "loss", "update", "search")
-LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
+_LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
 """The modules of PyTorch that a model consists of."""
 _KNOWN = (
     "builtins",
@@ -80,37 +80,42 @@ def changed_classes(model: nn.Module) -> list[str]:
     for module in model.modules():
         types = type(module).__mro__
         own = [each for each in types if not each.__module__.startswith(_KNOWN)]
-        if own or (types[0].__module__.startswith("torch.") and types[0] not in LAYERS):
+        if own or (types[0].__module__.startswith("torch.") and types[0] not in _LAYERS):
             names[types[0].__qualname__] = None
         replaced = {key for each in own for key, v in vars(each).items() if callable(v)}
         of_instance = {key for key, v in vars(module).items() if callable(v)}
-        for key in sorted(replaced | of_instance):
+        for key in sorted((replaced | of_instance) - {"__init__"}):
             for each in types:
                 if each not in own and isinstance(vars(each).get(key), FunctionType | property):
                     start = each.__module__.removeprefix(f"{PACKAGE}.")
                     names[f"{start}.{each.__qualname__}.{key}()"] = None
                     break
-    return [name for name in names if "__init__" not in name]
+    return list(names)
 
 
 def digests(module: ModuleType) -> dict[str, str]:
     """Return the digests of the functions of a module as they are now, and of its whole file.
 
-    What stands outside of functions is one for each class, and one for the module.
+    The statements outside of functions have one digest for each class, and one for the module.
     """
     prefix = module.__name__.removeprefix(f"{PACKAGE}.")
     of_module = ((key.partition(":"), digest) for key, digest in tested().items())
     found = {name: digest for (start, _, name), digest in of_module if start == prefix}
-    try:
-        content = Path(inspect.getfile(module)).read_bytes()
-    except (OSError, TypeError):  # without its source a module can't be edited
-        content = None
-    if content is not None and (file := hashlib.sha256(content).hexdigest()[:8]) != found.get(
-        "file"
-    ):
+    content = _source(module)
+    file = hashlib.sha256(content).hexdigest()[:8]
+    if content and file != found.get("file"):
         found = {"file": file, **_parsed(content)}
     replaced = {name: "replaced" for name in found if _is_replaced(module, name)}
     return {f"{prefix}:{name}": digest for name, digest in (found | replaced).items()}
+
+
+@cache
+def _source(module: ModuleType) -> bytes:
+    """Read the file of a module; without one, which can't be edited, return nothing."""
+    try:
+        return Path(inspect.getfile(module)).read_bytes()
+    except (OSError, TypeError):
+        return b""
 
 
 @cache

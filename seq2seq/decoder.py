@@ -1,8 +1,8 @@
 """The decoder one token at a time, with a cache, so that no position is computed twice.
 
-A step calls `Transformer.decode` on the newest position alone. The model is told three things that
-it would find in the other positions: its place in the sentence, what its mask lets it attend to,
-and the keys and values of the positions before. So a change of a layer or of `attention` changes a
+A step calls `Transformer.decode` on the newest position alone. Three things would come from the
+other positions, and the step supplies them: the number of the newest position, its row of the mask,
+and the keys and values of those before. So a change of a layer or of `attention` changes a
 step as well. If a position depends on others in another way, no step can compute it:
 `PrefixDecoder` reads all positions again for each token. It takes longer, and serves any model.
 
@@ -158,8 +158,8 @@ class CachedSelfAttention(MultiHeadAttention):
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Map the newest position (N, 1, D) to the keys (N, H, T, K) and values of all."""
-        newest, search = super().keys_and_values(memory), cache_of_step()
-        return newest if search is None else search.layers[self.layer].append(*newest)
+        newest, cache = super().keys_and_values(memory), cache_of_step()
+        return newest if cache is None else cache.layers[self.layer].append(*newest)
 
 
 class CachedCrossAttention(MultiHeadAttention):
@@ -336,35 +336,44 @@ def computes_the_same(
     plain = disturbed(model if expected is None else expected).eval()
     device, vocab_size = plain.embedding.weight.device, plain.embedding.num_embeddings
     learned = plain.config.positions is Positions.learned
-    longest = min(40, plain.config.max_learned_positions - 1) if learned else 40
+    longest = min(40, plain.config.max_learned_positions) if learned else 40
     source = (torch.arange(60, device=device).view(2, 30)[:, :longest] * 7 + 1) % vocab_size
     source[source == plain.padding_id] = (plain.padding_id + 1) % vocab_size
     source[1, 11:] = plain.padding_id
-    pairs = source.repeat_interleave(2, dim=0)  # (N, S)
     words = torch.arange(4 * longest, device=device).view(longest, 4) % vocab_size
-    words[0] = words[0, 0]
-    exchanged, read = torch.tensor([1, 0, 3, 3], device=device), words[:0].T
-    wanted, differences = list[Tensor](), list[Tensor]()
+    words[0] = words[0, 0]  # one hypothesis of each sentence
+    wanted = _logits_of_prefixes(plain, source, words)
+    try:
+        found = _logits_of_steps(make(disturbed(model).eval()), source, words)
+    except Exception:  # a changed model may be unable to read one position
+        return False
+    return bool(((found - wanted).abs() <= 1e-4 * wanted.abs().max()).all())
+
+
+def _logits_of_prefixes(model: Transformer, source: Tensor, words: Tensor) -> Tensor:
+    """Compute the logits (places, N, V) after the compared places of words (T, N)."""
+    source = source.repeat_interleave(2, dim=0)  # (N, S)
+    read, logits = words[:0].T, list[Tensor]()
     for place, tokens in enumerate(words):
         read = torch.cat((read, tokens.unsqueeze(1)), dim=1)  # (N, T)
         if place in _COMPARED:
-            wanted.append(plain(pairs, read)[:, -1])  # (N, V)
-        read = read[exchanged] if place else read
-    try:
-        decoder = make(disturbed(model).eval())
-        state = decoder.begin(source)
-        for place, tokens in enumerate(words):
-            logits = decoder.step(tokens if place else tokens[::2], state)  # (N, V) or (B, V)
-            logits = logits if place else logits.repeat_interleave(2, dim=0)
-            if place in _COMPARED:
-                differences.append((logits - wanted[len(differences)]).abs().max())
-            state.reorder(exchanged if place else torch.tensor([0, 0, 1, 1], device=device))
-        state.keep(torch.tensor([1], device=device), torch.tensor([2, 3], device=device))
-        after = decoder.step(words[1, 2:], state)
-    except Exception:  # a changed model may be unable to read one position
-        return False
-    read = torch.cat((read[2:], words[1, 2:].unsqueeze(1)), dim=1)
-    wanted.append(plain(pairs[2:], read)[:, -1])
-    differences.append((after - wanted[-1]).abs().max())
-    largest = torch.stack([each.abs().max() for each in wanted]).max()
-    return bool((torch.stack(differences) <= 1e-4 * largest).all())
+            logits.append(model(source, read)[:, -1])
+        read = read[_parents(place, read.device)]
+    return torch.stack(logits)
+
+
+def _logits_of_steps(decoder: StepDecoder, source: Tensor, words: Tensor) -> Tensor:
+    """Compute the same, step by step."""
+    state, logits = decoder.begin(source), list[Tensor]()
+    state.reorder(torch.tensor([0, 0, 1, 1], device=source.device))
+    for place, tokens in enumerate(words):
+        found = decoder.step(tokens, state)
+        if place in _COMPARED:
+            logits.append(found)
+        state.reorder(_parents(place, source.device))
+    return torch.stack(logits)
+
+
+def _parents(place: int, device: torch.device) -> Tensor:
+    """Return how the hypotheses of both sentences go on after a place."""
+    return torch.tensor([1, 0, 3, 3] if place % 3 else [0, 1, 3, 2], device=device)

@@ -321,13 +321,17 @@ def make_model(make: type[Transformer]) -> Transformer:
 
 
 def losses_of(
-    make: Callable[..., Updater], model: Transformer, corpus: EncodedCorpus, device: str = "cpu"
+    make: Callable[..., Updater],
+    model: Transformer,
+    corpus: EncodedCorpus,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> list[float]:
     """Train three updates, and return their losses."""
     config = TrainingConfig(
         source_tokens=80, target_tokens=80, micro_batch_tokens=40, warmup_steps=10
     )
-    compute, losses = Compute(torch.device(device)), []
+    compute, losses = Compute(torch.device(device), dtype), []
     batches = make_batching(config, corpus, seed=1)
     updater = make(model, batches, config, compute=compute, seed=1)
     epoch, count = batches.epoch(0), config.micro_batches()

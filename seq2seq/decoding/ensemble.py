@@ -11,6 +11,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from seq2seq.changes import changed_code
 from seq2seq.decoder import StepDecoder
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
@@ -120,13 +121,16 @@ def score_targets(
 
     def of_model(model: Transformer) -> Tensor:
         """Compute the log-probability of each target token: (tokens,), float64."""
-        states = model.decoder_states(source, target_input)  # (B, T, D)
-        states = states.flatten(0, 1).index_select(0, rows)  # (tokens, D)
+        own_forward = "transformer.Transformer.forward()" in changed_code(model)
+        read = model if own_forward else model.decoder_states
+        states = read(source, target_input)  # (B, T, D), or (B, T, V) by a user's own `forward`
+        states = states.flatten(0, 1).index_select(0, rows)  # (tokens, D or V)
         size = max(1, chunk_elements // model.vocab_size)
         gathered = []
         chunks = zip(torch.split(states, size), torch.split(target_ids, size), strict=True)
         for chunk, ids in chunks:
-            log_probabilities = output_log_probabilities(model.project(chunk))  # (size, V)
+            logits = chunk if own_forward else model.project(chunk)  # (size, V)
+            log_probabilities = output_log_probabilities(logits)
             gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
         return torch.cat(gathered)
 

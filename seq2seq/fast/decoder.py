@@ -445,7 +445,7 @@ def use_translation_kernels(
     if buffers is not None:
         return StaticDecoder(model, pack, buffers, graphs)
     if kernels.step:
-        replace_modules(model, nn.Dropout, lambda plain: _NoDropout(plain.p))
+        replace_modules(model, nn.Dropout, lambda dropout: _NoDropout(dropout.p))
     decoders: list[Callable[[Transformer], StepDecoder]] = [IncrementalDecoder]
     if kernels.step and _is_packed(model):
         own_project = "transformer.Transformer.project()" in changed

@@ -1,5 +1,8 @@
-"""Equation 1 by one kernel of PyTorch's, which never stores the weights."""
+"""Attention in fewer kernels: one for equation 1, one for several projections."""
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,3 +39,33 @@ def use_fused_attention(model: Transformer) -> None:
 def has_equation_1(module: MultiHeadAttention) -> bool:
     """Return whether an attention computes equation 1 as the paper's do."""
     return type(module).equation_1 is MultiHeadAttention.equation_1
+
+
+class JoinedProjections(MultiHeadAttention):
+    """Queries, keys and values by one matmul in self-attention, keys and values in the other."""
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """See `MultiHeadAttention.forward`."""
+        if memory is not x:
+            return super().forward(x, memory, mask)
+        query, key, value = map(self.split_heads, _project(x, self.w_q, self.w_k, self.w_v))
+        heads = self.equation_1(query, key, value, mask)  # (B, H, T, d_v)
+        return self.w_o(self.concatenate_heads(heads))
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """See `MultiHeadAttention.keys_and_values`."""
+        key, value = _project(memory, self.w_k, self.w_v)
+        return self.split_heads(key), self.split_heads(value)
+
+
+def has_matrices(module: MultiHeadAttention) -> bool:
+    """Return whether the projections are matrices, and not modules of a user's own."""
+    return all(type(linear) is nn.Linear for linear in (module.w_q, module.w_k, module.w_v))
+
+
+def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
+    """Apply linear layers to x in one matmul."""
+    weights: list[Tensor] = [linear.weight for linear in linears]
+    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+    projected = F.linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
+    return torch.split(projected, [linear.out_features for linear in linears], dim=-1)

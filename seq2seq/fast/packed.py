@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from seq2seq.decoder import cache_of_step
 from seq2seq.fast import replace_modules
+from seq2seq.fast.fused import has_matrices
 from seq2seq.transformer import MultiHeadAttention, Transformer
 
 
@@ -88,14 +89,10 @@ def pack_linears(model: Transformer, pack: Pack, *, attentions: bool) -> None:
     With `attentions`, those of the paper get their projections by fewer matmuls.
     """
     if attentions:
-        replace_modules(model, MultiHeadAttention, lambda m: _packed_attention(m, pack))
+        replace_modules(
+            model, MultiHeadAttention, lambda m: PackedAttention(m, pack) if has_matrices(m) else m
+        )
     replace_modules(model, nn.Linear, lambda m: PackedLinear(m, pack))
-
-
-def _packed_attention(plain: MultiHeadAttention, pack: Pack) -> MultiHeadAttention:
-    """Pack an attention whose projections are matrices, and no modules of a user's own."""
-    projections = (plain.w_q, plain.w_k, plain.w_v)
-    return PackedAttention(plain, pack) if all(type(w) is nn.Linear for w in projections) else plain
 
 
 class PackedMatmul:

@@ -5,15 +5,15 @@ it up, so that a GPU repeats one graph, and oneDNN compiles its matmuls once. On
 sentences. Rows that fill up form sentences of their own, whose targets are padding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
-from torch.nn import functional as F
 
 from seq2seq.config import Positions
 from seq2seq.decoder import disturbed, override
@@ -121,33 +121,8 @@ def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
     )
 
 
-class JoinedProjections(MultiHeadAttention):
-    """Queries, keys and values by one matmul in self-attention, keys and values in the other."""
-
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """See `MultiHeadAttention.forward`."""
-        if memory is not x:
-            return super().forward(x, memory, mask)
-        query, key, value = map(self.split_heads, _project(x, self.w_q, self.w_k, self.w_v))
-        heads = self.equation_1(query, key, value, mask)  # (B, H, T, d_v)
-        return self.w_o(self.concatenate_heads(heads))
-
-    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """See `MultiHeadAttention.keys_and_values`."""
-        key, value = _project(memory, self.w_k, self.w_v)
-        return self.split_heads(key), self.split_heads(value)
-
-
-def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
-    """Apply linear layers to x in one matmul."""
-    weights: list[Tensor] = [linear.weight for linear in linears]
-    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
-    projected = F.linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
-    return torch.split(projected, [linear.out_features for linear in linears], dim=-1)
-
-
-# A model reads rows with its own code, which is told where sentences begin. In place of a mask, its
-# attentions are given a layout.
+# A model reads rows with its own code. Only positions and attentions need to know where sentences
+# begin: attentions get a layout in place of a mask.
 
 
 class Layout(Protocol):
@@ -189,14 +164,13 @@ class RowAttention(MultiHeadAttention):
         return super().equation_1(query, key, value, mask)
 
 
-@dataclass
 class Reading:
     """The batch that a model reads."""
 
-    batch: RowBatch | None = None
-    layout: type[Layout] | None = None
+    batch: RowBatch
+    layout: type[Layout]
     side: Side | None = None
-    """The side that was embedded last."""
+    """The side that was embedded last; None outside of a batch."""
 
 
 class RowPositions(nn.Module):
@@ -220,28 +194,21 @@ class RowTransformer(Transformer):
 
     def source_mask(self, source: Tensor) -> Any:
         """Return the layouts of source (1, M)."""
-        batch, layout, padded_mask = self.reading.batch, self.reading.layout, super().source_mask
-        assert batch is not None
-        assert layout is not None
-
-        def mask(grid: Grid) -> Tensor:
-            return padded_mask(grid.pad(source, self.padding_id))
-
+        batch, mask = self.reading.batch, partial(self._padded, super().source_mask, source)
         return SourceLayouts(
-            layout(batch.source_side, batch.source_side, mask),
-            layout(batch.target_side, batch.source_side, mask),
+            self.reading.layout(batch.source_side, batch.source_side, mask),
+            self.reading.layout(batch.target_side, batch.source_side, mask),
         )
 
     def target_mask(self, target_input: Tensor) -> Any:
         """Return the layout of target_input (1, N)."""
-        batch, layout, padded_mask = self.reading.batch, self.reading.layout, super().target_mask
-        assert batch is not None
-        assert layout is not None
+        side, mask = self.reading.batch.target_side, super().target_mask
+        mask_of_grid = partial(self._padded, mask, target_input)
+        return self.reading.layout(side, side, mask_of_grid, causal=True)
 
-        def mask(grid: Grid) -> Tensor:
-            return padded_mask(grid.pad(target_input, self.padding_id))
-
-        return layout(batch.target_side, batch.target_side, mask, causal=True)
+    def _padded(self, mask: Callable[[Tensor], Tensor], ids: Tensor, grid: "Grid") -> Tensor:
+        """Make the model's own mask of ids (1, N), padded."""
+        return mask(grid.pad(ids, self.padding_id))
 
     def encode(self, source: Tensor, source_mask: Any) -> Tensor:
         """Map source (1, M) to memory (1, M, D)."""
@@ -254,7 +221,6 @@ class RowTransformer(Transformer):
     def embed(self, token_ids: Tensor, *, is_target: bool = False) -> Tensor:
         """Map the ids (1, N) of a side to (1, N, D)."""
         batch = self.reading.batch
-        assert batch is not None
         self.reading.side = batch.target_side if is_target else batch.source_side
         return super().embed(token_ids, is_target=is_target)
 
@@ -293,7 +259,7 @@ def _read(
     try:
         return function(batch.source.unsqueeze(0), batch.target_input.unsqueeze(0)).squeeze(0)
     finally:
-        reading.batch = reading.side = None
+        reading.side = None
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from seq2seq.changes import changed_code, changed_functions, report_unused
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.fast.fused import use_fused_attention
+from seq2seq.fast.fused import JoinedProjections, has_matrices, use_fused_attention
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -301,8 +301,8 @@ class FastModel:
         model, on_gpu = self.model, self.compute.on_gpu
         if on_gpu and not self.own_attention:
             for module in model.modules():
-                if type(module) is MultiHeadAttention and type(module.w_q) is nn.Linear:
-                    override(module, rows.JoinedProjections)
+                if type(module) is MultiHeadAttention and has_matrices(module):
+                    override(module, JoinedProjections)
             use_fused_attention(model)
         rows.read_rows(model)
         if self.dropout:

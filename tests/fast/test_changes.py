@@ -4,9 +4,34 @@ import importlib
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
 
-from seq2seq import changes
-from tests.changes import EDITS, SUBCLASSES, Change, assert_obeyed, name_of
+from seq2seq import changes, transformer
+from seq2seq.config import Positions, TransformerConfig
+from seq2seq.decoder import IncrementalDecoder, computes_the_same
+from seq2seq.decoding.ensemble import score_targets
+from seq2seq.fast.rows import computes_the_same_for_rows
+from seq2seq.fast.updates import make_updater
+from seq2seq.model_folder import make_transformer
+from seq2seq.tokenizer import START_ID
+from seq2seq.transformer import MultiHeadAttention, Transformer
+from seq2seq.update import Updater
+from tests.changes import (
+    CONFIG,
+    EDITS,
+    LONGEST,
+    SUBCLASSES,
+    Change,
+    V,
+    assert_obeyed,
+    changed,
+    hotter,
+    losses_of,
+    make_model,
+    name_of,
+)
+from tests.toy import encoded_corpus
 
 
 @pytest.mark.parametrize("change", EDITS + SUBCLASSES, ids=name_of)
@@ -14,6 +39,55 @@ def test_a_change_is_obeyed(
     change: Change, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert_obeyed(change, tmp_path, caplog, "cpu")
+
+
+def test_a_given_translation_is_scored_by_an_edited_forward() -> None:
+    model, source, target = make_model(Transformer), [5, 9, 3], [7, 6, 4, 3]
+    usual = score_targets([model], [(source, target)])[0].log_probability
+    with changed(Change(Transformer, "forward", hotter)), torch.no_grad():
+        logits = model(torch.tensor([source]), torch.tensor([[START_ID, *target[:-1]]]))[0]
+        chosen = logits.log_softmax(dim=1)[range(4), target]
+        found = score_targets([model], [(source, target)])[0].log_probability
+    assert found == pytest.approx(float(chosen.sum()), abs=1e-4)
+    assert found != pytest.approx(usual, abs=1e-2)
+
+
+class Temperatures(MultiHeadAttention):
+    """A temperature for each head."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.temperatures = nn.Parameter(torch.rand(config.num_heads, 1, 1))
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return super().equation_1(query * self.temperatures, key, value, mask)
+
+
+def test_an_own_equation_has_its_parameters_and_buffers_in_a_training_in_bf16(
+    tmp_path: Path,
+) -> None:
+    corpus = encoded_corpus(tmp_path / "train.ids", V, 40, LONGEST - 2)
+    found = []
+    for make in (Updater, make_updater):
+        with changed(Change(transformer, "MultiHeadAttention", Temperatures)) as kind:
+            model = make_model(kind)
+        losses = losses_of(make, model, corpus, dtype=torch.bfloat16)
+        assert all(calls > 0 for calls in model.buffers())
+        found.append(losses)
+    assert found[1] == pytest.approx(found[0], rel=2e-2)
+
+
+@pytest.mark.parametrize("positions", [1, 5, 30])
+def test_a_changed_model_is_tried_within_its_learned_positions(positions: int) -> None:
+    config = TransformerConfig(
+        **CONFIG, positions=Positions.learned, max_learned_positions=positions
+    )
+    model = make_transformer(config, V)
+    assert computes_the_same(IncrementalDecoder, model)
+    assert computes_the_same_for_rows(model)
 
 
 def test_the_digests_are_those_of_the_code() -> None:

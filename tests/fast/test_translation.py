@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.config import Activation, Positions, Start
-from seq2seq.decoder import IncrementalDecoder
+from seq2seq.decoder import IncrementalDecoder, incremental_decoder
 from seq2seq.fast import packed
 from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.packed import (
@@ -64,6 +64,9 @@ def test_a_translators_model_gives_the_plain_models_logits(
     close = {"rtol": 5e-2, "atol": 5e-2} if low else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(fast(SOURCE, TARGET), expected, **close)
     torch.testing.assert_close(steps(fast, decoder), expected, **close)
+    over_it = incremental_decoder(fast)  # as alignments have one
+    assert isinstance(over_it, IncrementalDecoder)
+    torch.testing.assert_close(steps(fast, over_it), expected, **close)
 
 
 def matmuls_of(model: Transformer) -> set[object]:
