@@ -154,6 +154,7 @@ def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder) as new:
             for name, content in files.items():
+                (new / name).parent.mkdir(exist_ok=True)
                 if isinstance(content, bytes):
                     (new / name).write_bytes(content)
                 else:

@@ -86,8 +86,9 @@ examples:
   seq2seq fidelity --model runs/captions          a trained model, or an imported one
 """,
     "export": """\
-example:
+examples:
   seq2seq export --model runs/captions --to marian -o captions-marian
+  seq2seq export --model runs/captions --to onnx --precision int8 -o captions-onnx
 """,
     "import": """\
 FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
@@ -407,11 +408,13 @@ def _fidelity(parser: ArgumentParser) -> None:
 def _export(parser: ArgumentParser) -> None:
     options = {
         "--model RUN": "run or model folder",
-        "--to marian|ctranslate2": "Hugging Face's MarianMTModel, or CTranslate2 (pip install"
-        " ctranslate2)",
+        "--to marian|ctranslate2|onnx": "Hugging Face's MarianMTModel, CTranslate2 (pip install"
+        " ctranslate2), or ONNX Runtime and transformers.js (pip install onnx)",
         "-o --output FOLDER": "a new folder",
     }
     add_options(parser, options, required=True)
+    precision = {"--precision fp32|int8": "of the weights, with --to onnx (default fp32)"}
+    add_options(parser, precision)
 
 
 def _import(parser: ArgumentParser) -> None:
@@ -444,7 +447,7 @@ COMMANDS = {
     "report": ("show what a run did on one page: scores, curves, samples", _report),
     "attention": ("draw a model's attention, as in the paper's Figures 3 to 5", _attention),
     "fidelity": ("compare a model with the paper, detail by detail", _fidelity),
-    "export": ("write a trained model for Hugging Face's Marian or for CTranslate2", _export),
+    "export": ("write a trained model for Hugging Face's Marian, CTranslate2 or ONNX", _export),
     "import": (
         "convert a model trained with Marian, such as OPUS-MT's, to a model folder",
         _import,

@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.files import add_file, read_regular_file
 from seq2seq.interop.export import write_ctranslate2, write_marian
+from seq2seq.interop.onnx_folder import write_onnx
 from seq2seq.model_folder import (
     CARD_FILE,
     MAX_CARD_BYTES,
@@ -17,6 +18,8 @@ from seq2seq.model_folder import (
 
 def run(arguments: argparse.Namespace) -> int:
     """Export a model with its card, if it has one, and print its folder."""
+    if arguments.precision and arguments.to != "onnx":
+        raise UsageError(f"--precision is for --to onnx, not for --to {arguments.to}: remove it")
     folder = Path(arguments.output)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
@@ -27,7 +30,13 @@ def run(arguments: argparse.Namespace) -> int:
     card, path = None, model / CARD_FILE
     if path.is_file():
         card = read_regular_file(path, MAX_CARD_BYTES)
-    {"marian": write_marian, "ctranslate2": write_ctranslate2}[arguments.to](folder, trained)
+    match arguments.to:
+        case "onnx":
+            write_onnx(folder, trained, arguments.precision or "fp32")
+        case "ctranslate2":
+            write_ctranslate2(folder, trained)
+        case "marian":
+            write_marian(folder, trained)
     if card is not None:
         add_file(folder, CARD_FILE, card)
     print(folder)

@@ -1,4 +1,4 @@
-"""Models of other programs: import from Marian, export to Marian and CTranslate2.
+"""Models of other programs: import from Marian, export to Marian, CTranslate2 and ONNX.
 
 | module | contents |
 |---|---|
@@ -7,6 +7,8 @@
 | `transformers_folder` | Hugging Face's folders of Marian's models |
 | `pair_tokenizer` | the vocabularies of imported models |
 | `export` | our models for Marian and CTranslate2 |
+| `onnx_graph` `onnx_model` | ONNX's nodes, and the model's two graphs of them |
+| `tokenizer_json` `onnx_folder` | a tokenizer for Hugging Face's libraries; the folder with all of it |
 | `ctranslate2_engine` | CTranslate2 as an engine of `seq2seq.Translator` |
 
 Nothing that is read is executed.

@@ -34,7 +34,7 @@ from seq2seq.zoo.variants import LearnedPositions
 def write_marian(folder: Path, trained: TrainedModel) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
     config = trained.model.config
-    _check_class(trained)
+    check_class(trained)
     marian.check_expressible(config, "Marian")
     if config.positions is not Positions.sinusoidal:
         raise UserError(
@@ -46,9 +46,9 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
         folder,
         {
             "model.safetensors": partial(save_tensors, _marian_weights(trained.model)),
-            "config.json": _json(_marian_config(trained)),
-            "generation_config.json": _json(_GENERATION),
-            "tokenizer_config.json": _json(
+            "config.json": json_bytes(marian_config(trained)),
+            "generation_config.json": json_bytes(GENERATION),
+            "tokenizer_config.json": json_bytes(
                 {
                     "tokenizer_class": "MarianTokenizer",
                     "source_lang": trained.source_language,
@@ -64,7 +64,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
     )
 
 
-def _check_class(trained: TrainedModel) -> None:
+def check_class(trained: TrainedModel) -> None:
     """Refuse layers that no other program has; those of a configuration are checked by it."""
     if (kind := own_class(trained.model)) is not None:
         raise UserError(f"the class {class_name(kind)} is yours: no other program computes it")
@@ -81,7 +81,7 @@ def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     else:
         files = {"source.spm": tokenizer.model_bytes, "target.spm": tokenizer.model_bytes}
     for name, pieces in tables.items():
-        files[name] = _json({piece: i for i, piece in enumerate(pieces)})
+        files[name] = json_bytes({piece: i for i, piece in enumerate(pieces)})
     return files
 
 
@@ -127,7 +127,8 @@ def _vocabulary_weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
     return weights
 
 
-def _marian_config(trained: TrainedModel) -> dict[str, Any]:
+def marian_config(trained: TrainedModel) -> dict[str, Any]:
+    """Describe a model as the configuration of a `MarianMTModel`."""
     config, tokenizer = trained.model.config, trained.tokenizer
     return {
         "architectures": ["MarianMTModel"],
@@ -160,16 +161,18 @@ _IDS = {
     "eos_token_id": END_ID,
     "decoder_start_token_id": START_ID,
 }
-_GENERATION = {
+GENERATION: dict[str, Any] = {
     **_IDS,
     "bad_words_ids": [[PADDING_ID], [START_ID]],
     "num_beams": 4,
     "length_penalty": 0.6,
     "max_length": 512,
 }
+"""Hugging Face's settings of a search."""
 
 
-def _json(content: dict[str, Any]) -> bytes:
+def json_bytes(content: dict[str, Any]) -> bytes:
+    """Return the content of a file of settings."""
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
@@ -186,7 +189,7 @@ def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:
     except ImportError:
         raise UserError("this export needs CTranslate2: pip install ctranslate2") from None
     model, config = trained.model, trained.model.config
-    _check_class(trained)
+    check_class(trained)
     marian.check_expressible(config, "CTranslate2")
     written = {
         Activation.relu: Written.RELU,

@@ -93,6 +93,11 @@ def check_expressible(config: TransformerConfig, program: str) -> None:
             f"only models of the paper's layers can be exported to {program}: this one has"
             f" {', '.join(choices)}"
         )
+    check_head_width(config, program)
+
+
+def check_head_width(config: TransformerConfig, program: str) -> None:
+    """Check that the heads are as wide as those of the other program."""
     width = config.d_model / config.num_heads
     if (config.key_width, config.value_width) != (width, width):
         raise UserError(

@@ -1,0 +1,124 @@
+"""`tokenizer.json` in Hugging Face's library against the tokenizer that it describes."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seq2seq.errors import UserError
+from seq2seq.interop.marian_import import import_marian
+from seq2seq.interop.onnx_folder import write_onnx
+from seq2seq.interop.tokenizer_json import hidden, tokenizer_json
+from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer, TokenizerConfig
+from tests.conftest import MakeTrained
+from tests.interop.conftest import MakeFolder
+from tests.interop.texts import EMOJI, KINDS, SIX_SCRIPTS, TYPED, random_texts, train_tokenizer
+
+library = pytest.importorskip("tokenizers", reason="reads the exported tokenizer")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, Tokenizer]:
+    return {kind: train_tokenizer(kind) for kind in KINDS}
+
+
+def read(tokenizer: Tokenizer) -> Any:
+    return library.Tokenizer.from_str(json.dumps(tokenizer_json(tokenizer).content))
+
+
+def check(tokenizer: Tokenizer, lines: list[str]) -> None:
+    """Ids of all lines, and the text of the ids, are equal."""
+    found = [each.ids for each in read(tokenizer).encode_batch(lines)]
+    expected = tokenizer.encode_target(lines)
+    assert found == [[*ids, END_ID] for ids in expected]
+    decoded = [read_text.strip() for read_text in read(tokenizer).decode_batch(found)]
+    assert decoded == [text.strip() for text in tokenizer.decode(expected)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_and_texts_are_equal(kind: str, tokenizers: dict[str, Tokenizer]) -> None:
+    check(tokenizers[kind], [*SIX_SCRIPTS, *TYPED, *EMOJI, "", " ", "   ", *random_texts(300, 1)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_and_texts_are_equal_for_ten_thousand_lines(
+    kind: str, tokenizers: dict[str, Tokenizer]
+) -> None:
+    check(tokenizers[kind], random_texts(10_000, 2))
+
+
+def test_the_text_of_any_ids_is_equal(tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer, draw = tokenizers["byte_fallback"], random.Random(1)
+    pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
+    # Bytes that are not UTF-8 become other numbers of U+FFFD in each library.
+    ids = [i for i, piece in enumerate(pieces) if not piece.startswith("<0x")]
+    outputs = [draw.choices(ids, k=draw.randrange(1, 9)) for _ in range(300)]
+    outputs += [
+        [UNKNOWN_ID],
+        [UNKNOWN_ID, UNKNOWN_ID, ids[-1]],
+        *tokenizer.encode_target(["ȺɃ\nɄ"]),
+    ]
+    found = [text.strip() for text in read(tokenizer).decode_batch(outputs)]
+    assert found == [text.strip() for text in tokenizer.decode(outputs)]
+
+
+@pytest.fixture(scope="module")
+def identity(tokenizers: dict[str, Tokenizer]) -> Tokenizer:
+    return tokenizers["identity"]
+
+
+@given(text=st.text(max_size=40))
+def test_ids_of_any_text_are_equal_without_normalization(identity: Tokenizer, text: str) -> None:
+    check(identity, [text.replace("\ufdd0", "")])
+
+
+def test_a_control_symbol_is_reached_by_its_hidden_name_alone(identity: Tokenizer) -> None:
+    (typed, named) = read(identity).encode_batch([">>de<< a man", hidden(">>de<<") + "a man"])
+    control = identity.controls[">>de<<"]
+    assert control not in typed.ids
+    assert named.ids == [control, *identity.encode_target(["a man"])[0], END_ID]
+
+
+@pytest.mark.parametrize("pieces", [(">>por<<", ">>pob<<"), ()], ids=str)
+def test_ids_of_an_imported_model_are_equal_but_for_those_that_its_table_lacks(
+    make_folder: MakeFolder, sentences: list[str], pieces: tuple[str, ...]
+) -> None:
+    tokenizer = import_marian(make_folder(pieces=pieces).path).tokenizer
+    described = tokenizer_json(tokenizer)
+    assert described.unlisted
+    lines = [*sentences, *SIX_SCRIPTS, *TYPED, "aet a e t"]
+    found = [
+        [i if i < tokenizer.vocab_size else UNKNOWN_ID for i in each.ids]
+        for each in read(tokenizer).encode_batch(lines)
+    ]
+    expected = tokenizer.encode(lines)
+    assert found == [[*ids, END_ID] for ids in expected]
+    outputs = [[i] for i in range(4, tokenizer.vocab_size)] + expected[:-1]
+    assert [text.strip() for text in read(tokenizer).decode_batch(outputs)] == tokenizer.decode(
+        outputs
+    )
+
+
+def test_case_folding_is_refused(sentences: list[str]) -> None:
+    config = TokenizerConfig(vocab_size=60, normalization="nmt_nfkc_cf")
+    with pytest.raises(UserError, match="text is normalized by nmt_nfkc_cf: identity, nmt_nfkc"):
+        tokenizer_json(Tokenizer.train(sentences, config))
+
+
+def test_transformers_reads_the_folder(make_trained: MakeTrained, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="an extra of the tests")
+    trained = make_trained()
+    write_onnx(tmp_path / "onnx", trained)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "onnx")
+    text = "two small dogs </s> <unk> a man."
+    ids = [*trained.tokenizer.encode_target([text])[0], END_ID]
+    assert tokenizer(text)["input_ids"] == ids
+    assert tokenizer.eos_token_id == END_ID
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "onnx").d_model == 8
