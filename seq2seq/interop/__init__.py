@@ -8,7 +8,7 @@
 | `pair_tokenizer` | the vocabularies of imported models |
 | `export` | our models for Marian and CTranslate2 |
 | `onnx_graph` `onnx_model` | ONNX's nodes, and the model's two graphs of them |
-| `tokenizer_json` `onnx_folder` | a tokenizer for Hugging Face's libraries; the folder with all of it |
+| `tokenizer_json` `onnx_folder` | the tokenizer for Hugging Face; the whole folder |
 | `ctranslate2_engine` | CTranslate2 as an engine of `seq2seq.Translator` |
 
 Nothing that is read is executed.

@@ -18,7 +18,7 @@ from seq2seq.tokenizer import CONTROL_PIECES, END_ID, TOKENIZER_FILE, UNKNOWN_ID
 _NONCHARACTER = "\ufdd0"
 """A character that Unicode keeps out of texts."""
 _SPACE, _UNKNOWN_TEXT = "▁", " ⁇ "
-"""What SentencePiece writes for a space in a piece, and for an unknown piece in a text."""
+"""The character for a space in a piece of SentencePiece, and its text for an unknown piece."""
 _UNIGRAM, _BPE = 1, 2
 """The algorithms of SentencePiece's TrainerSpec that `tokenizer.json` has, too."""
 _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6

@@ -71,7 +71,7 @@ def test_the_graphs_have_the_models_logits_whatever_the_cache_has(
 def test_positions_are_exact_in_long_texts(make_trained: MakeTrained, tmp_path: Path) -> None:
     trained = make_trained()
     write_onnx(tmp_path / "onnx", trained)
-    source = torch.randint(4, 60, (1, 3000), generator=torch.Generator().manual_seed(1))
+    source = torch.randint(4, 60, (1, 1500), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = trained.model.encode(source, trained.model.source_mask(source))
     found = Sessions(tmp_path / "onnx").begin(source.numpy())["encoder_hidden_states"]
@@ -140,7 +140,8 @@ def test_each_matrix_is_stored_once_in_as_many_bytes_as_it_has_elements(
     model = onnx.load(tmp_path / "onnx" / "onnx" / "decoder_model_merged_quantized.onnx")
     kinds = {each.name: each.data_type for each in model.graph.initializer}
     matrices = {name for name, p in trained.model.named_parameters() if p.dim() == 2}
-    integers = {name for name, kind in kinds.items() if kind == onnx.TensorProto.INT8}
+    integers = {name for name, kind in kinds.items() if kind == onnx.TensorProto.UINT8}
+    integers -= {name for name in integers if name.startswith("constant")}  # their zero
     assert integers == {name for name in matrices if not name.startswith("encoder")}
     assert len(kinds) == len(model.graph.initializer)
 
