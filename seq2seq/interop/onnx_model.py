@@ -15,7 +15,14 @@ from torch import nn
 from seq2seq.config import Activation, NormPosition, Positions, TransformerConfig
 from seq2seq.interop.onnx_graph import Graph, Precision
 from seq2seq.tokenizer import UNKNOWN_ID
-from seq2seq.transformer import Embedding, FeedForward, MultiHeadAttention, Transformer
+from seq2seq.transformer import (
+    DecoderLayer,
+    Embedding,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Transformer,
+)
 from seq2seq.zoo.modern import ModernAttention, ModernFeedForward, ModernTransformer, RMSNorm
 from seq2seq.zoo.variants import LearnedPositions, ZeroStartEmbedding
 
@@ -39,6 +46,7 @@ def encoder_graph(model: Transformer, precision: Precision, unlisted: int = 0) -
     positions = g.range(g.integer(0), g.size(ids, 1))  # (S,)
     x = g.embed(ids, model.embedding, positions)  # (B, S, D)
     for layer in model.encoder.layers:
+        assert isinstance(layer, EncoderLayer)
         attend = partial(g.attention, layer.self_attention, mask=mask, positions=positions)
         x = g.sublayer(x, layer.self_attention_norm, attend)
         x = g.sublayer(x, layer.feed_forward_norm, partial(g.feed_forward, layer.feed_forward))
@@ -70,6 +78,7 @@ def decoder_graph(model: Transformer, precision: Precision) -> bytes:
     memory = g.node("Slice", memory, first, g.integers(_LAST), g.integers(1))
     x = g.embed(ids, model.target_embedding, positions)  # (B, T, D)
     for layer, cache in zip(model.decoder.layers, caches, strict=True):
+        assert isinstance(layer, DecoderLayer)
         attend = partial(g.attention, layer.self_attention, mask=causal, positions=positions)
         x = g.sublayer(x, layer.self_attention_norm, partial(attend, cache=cache))
         cross = partial(g.attention, layer.cross_attention, mask=mask, memory=memory, cache=cache)

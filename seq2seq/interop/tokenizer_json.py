@@ -77,8 +77,9 @@ def tokenizer_json(tokenizer: Tokenizer) -> TokenizerJson:
 
 def _read_model(tokenizer: Tokenizer) -> Any:
     """Parse the SentencePiece model of sources; refuse what the format can't express."""
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto
+    from sentencepiece import sentencepiece_model_pb2
 
+    messages: Any = sentencepiece_model_pb2
     name = TOKENIZER_FILE
     if isinstance(tokenizer, PairTokenizer):
         name = SOURCE_MODEL
@@ -86,7 +87,7 @@ def _read_model(tokenizer: Tokenizer) -> Any:
             raise _refusal("source and target have a vocabulary each")
         if tokenizer.config.punctuation != "none":
             raise _refusal("Moses normalizes the punctuation of a source before it is encoded")
-    model = ModelProto.FromString(tokenizer.files()[name])
+    model = messages.ModelProto.FromString(tokenizer.files()[name])
     spec, trained = model.normalizer_spec, model.trainer_spec
     types = {each.type for each in model.pieces}
     if spec.name not in _NORMALIZATIONS:
