@@ -55,7 +55,7 @@ _NFKC = SentencePieceNormalizer(
     remove_extra_whitespaces=True,
 )
 # Characters that nobody sees: soft hyphens, joiners, marks of direction, variants of emoji
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0020-\U000e007f]"
 )
 _SILENT = 5  # above SentencePiece's highest log level: what goes wrong is raised, not printed
@@ -224,7 +224,7 @@ class Tokenizer:
         return self.encode(list(map(self._without_unseen, texts)))
 
     def _without_unseen(self, text: str) -> str:
-        return _UNSEEN.sub(lambda match: match[0] if self._knows(match[0]) else "", text)
+        return UNSEEN.sub(lambda match: match[0] if self._knows(match[0]) else "", text)
 
     def _knows(self, source: str) -> bool:
         return UNKNOWN_ID not in self.encode_target([source])[0]

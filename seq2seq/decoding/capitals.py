@@ -16,11 +16,11 @@ from seq2seq.case import KEPT, lower_letters
 from seq2seq.pieces import Span
 from seq2seq.tokenizer import UNKNOWN_ID
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_STOP = re.compile(r"[.!?…][^\w\s]*\s")  # between two sentences
-_I = re.compile(r"I(?:['’].*)?")  # the English word, which is never small
+WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+STOP = re.compile(r"[.!?…][^\w\s]*\s")  # between two sentences
+ENGLISH_I = re.compile(r"I(?:['’].*)?")  # the English word, which is never small
 _ALSO_IN_CAPITALS = "ßªº"
-_MORE_PIECES = 1.75
+MORE_PIECES = 1.75
 
 Encode: TypeAlias = Callable[[list[str]], list[list[int]]]
 """Returns the token ids of each text."""
@@ -55,14 +55,14 @@ def known_case(text: str, encode: Encode, language: str) -> Cased | None:
     single word must be one piece in its new case, because otherwise it may be an abbreviation.
     """
     # Addresses and the like become digits, which are no words.
-    places = list(_WORD.finditer(KEPT.sub(lambda match: "0" * len(match[0]), text)))
+    places = list(WORD.finditer(KEPT.sub(lambda match: "0" * len(match[0]), text)))
     words = [match[0] for match in places]
     if not all(map(_is_in_capitals, words)) or max(map(len, words), default=0) < 2:
         return None
     forms_of_words: list[list[list[str]]] = []
     end = 0
     for match in places:
-        begins = not forms_of_words or bool(_STOP.match(text, end, match.start()))
+        begins = not forms_of_words or bool(STOP.match(text, end, match.start()))
         forms_of_words.append(_forms(match[0], language, begins))
         end = match.end()
     costs = _costs([*words, *map("".join, chain(*forms_of_words))], encode)
@@ -71,7 +71,7 @@ def known_case(text: str, encode: Encode, language: str) -> Cased | None:
     fewest_unknown, fewest = map(sum, zip(*(costs["".join(form)] for form in chosen), strict=True))
     if len(words) == 1 and (fewest_unknown, fewest) != (0, 1):
         return None
-    if unknown <= fewest_unknown and pieces < _MORE_PIECES * fewest:
+    if unknown <= fewest_unknown and pieces < MORE_PIECES * fewest:
         return None
     letters: list[str] = []  # of each character of the text
     for match, form in zip(places, chosen, strict=True):
@@ -93,7 +93,7 @@ def _forms(word: str, language: str, begins: bool) -> list[list[str]]:
     small = lower_letters(word, language)
     letters = [*small] if len(small) == len(word) else [lower_letters(c, language) for c in word]
     capitalized = [word[0], *letters[1:]]
-    if language.startswith("en") and _I.fullmatch(word):
+    if language.startswith("en") and ENGLISH_I.fullmatch(word):
         return [capitalized]
     first, second = (capitalized, letters) if begins else (letters, capitalized)
     return [first, second, [*word]]

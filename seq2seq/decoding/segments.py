@@ -18,9 +18,9 @@ from seq2seq.translate import SearchInput
 if TYPE_CHECKING:  # imported when there is one
     from seq2seq.decoding.glossary import Glossary, Term
 
-_COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
+COLUMN = re.compile(r"\s*[^\t]+(?:\t\s*)?|\s+")
 # Text in Chinese or Japanese may follow a URL without a space.
-_ADDRESS = re.compile(
+ADDRESS = re.compile(
     r"\W*+ (?: (?i: [a-z][a-z\d+.-]*+:// | www\. )"
     r" | (?> [^@\u2e80-\uffff]+@[^@\u2e80-\uffff]+\.\w ) ) [^\u2e80-\uffff]*",
     re.VERBOSE,
@@ -31,12 +31,12 @@ _UNITS = (
 )
 # A number with its unit, or several: 12.5 kg, 20 °C, 12 cm x 30 cm
 _MEASURE = rf"[-+±~<>≤≥]?\d[\d.,'’\u00a0\u202f]*+\s?(?:(?:{_UNITS.replace(' ', '|')})(?!\w))?"
-_MEASURES = re.compile(rf"\s*(?=.*\d){_MEASURE}(?:\s?[x×/–-]\s?{_MEASURE})*\s*")
+MEASURES = re.compile(rf"\s*(?=.*\d){_MEASURE}(?:\s?[x×/–-]\s?{_MEASURE})*\s*")
 _NUMBER = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
 _TIME = r"\d{1,2}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
 _ROMAN = r"(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})"
 # Labels before a text: marks of a list, numbers of headings, letters of speakers, times.
-_LABEL = re.compile(
+LABEL = re.compile(
     rf"""
     (?: [-+*•‣◦▪●○■□–—·>\#]+ | [\u2460-\u24ff\u2776-\u2793]
       | \(?(?: {_NUMBER} | {_TIME} | [a-zA-Z] | {_ROMAN} | {_ROMAN.lower()} )\)
@@ -52,14 +52,15 @@ _LABEL = re.compile(
     """,
     re.VERBOSE,
 )
-_END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Where a sentence that is too long is split, the best first: stops, semicolons, commas, spaces.
 _BREAKS = (
-    r"[.!?…؟۔।።။][^\w\s]{0,9}\s+|[。！？｡][」』）”’]*\s*",
+    r"[.!?…؟۔।။።][^\w\s]{0,9}\s+|[。！？｡][」』）”’]*\s*",
     r"[;؛]\s+|；\s*",
     r"[,،]\s+|[，、]\s*",
     r"\s+",
 )
+PARTS = tuple(re.compile(rf"(?s).+?(?:{end}|\Z)") for end in _BREAKS)
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,10 @@ def make_segments(
     It is divided at tabs, at the ends of sentences if `by_sentence`, and where it is too long. A
     segment in capitals is encoded in the case that the vocabulary knows.
     """
-    translate_all = not _has_letters(tokenizer)
+    translate_all = not has_letters(tokenizer)
     pieces: list[tuple[int, str, str]] = []  # the index of a line, what is copied, and a text
     for line_index, line in enumerate(lines):
-        texts = _COLUMN.findall(line.rstrip("\r\n"))
+        texts = COLUMN.findall(line.rstrip("\r\n"))
         if by_sentence:
             from seq2seq.decoding.sentences import split_sentences
 
@@ -151,11 +152,11 @@ def make_segments(
         segment = Segment(
             source_ids=[*(controls if ids else ()), *ids, END_ID],
             max_length=min(len(ids) + limits.extra, limits.target),
-            separator=_END_OF_LINE.sub(" ", text[len(text.rstrip()) :]),
+            separator=END_OF_LINE.sub(" ", text[len(text.rstrip()) :]),
             unknown=token_ids.count(UNKNOWN_ID),
             source=source,
             terms=glossary.find(source) if glossary else (),
-            copied=_END_OF_LINE.sub(" ", copied),
+            copied=END_OF_LINE.sub(" ", copied),
             capitals=cased[i] is not None,
         )
         segments_of_lines[line_index].append(segment)
@@ -164,10 +165,10 @@ def make_segments(
 
 def _copied_until(text: str, language: str) -> int:
     """Return the end of what is copied from the beginning of a text: of all if it has no words."""
-    if not has_words(text) or _MEASURES.fullmatch(text):
+    if not has_words(text) or MEASURES.fullmatch(text):
         return len(text)
     end = len(text) - len(text.lstrip())
-    while (label := _LABEL.match(text, end)) and _is_label(label, language):
+    while (label := LABEL.match(text, end)) and _is_label(label, language):
         end = label.end()
     return end
 
@@ -185,12 +186,12 @@ def _is_label(label: re.Match[str], language: str) -> bool:
 
 def has_words(text: str) -> bool:
     """Return whether a text has a letter of any script outside URLs and e-mail addresses."""
-    words = filterfalse(_ADDRESS.fullmatch, text.split())
+    words = filterfalse(ADDRESS.fullmatch, text.split())
     letters = filter(str.isalpha, chain.from_iterable(words))
     return any(unicodedata.category(letter) != "Lm" for letter in letters)  # such as ー, 々
 
 
-def _has_letters(tokenizer: Tokenizer) -> bool:
+def has_letters(tokenizer: Tokenizer) -> bool:
     """Return whether a vocabulary has letters; to a model without any, digits are words."""
     controls = tokenizer.controls.values()
     ids = range(END_ID + 1, tokenizer.source_vocab_size)
@@ -200,7 +201,7 @@ def _has_letters(tokenizer: Tokenizer) -> bool:
 def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str = "") -> list[str]:
     """Split a text into as few parts of at most `max_tokens` as possible, which make up the text.
 
-    It is split at the ends of sentences; what is still too long at the first of `_BREAKS` that
+    It is split at the ends of sentences; what is still too long at the first of `PARTS` that
     suffices, and at last in halves.
     """
 
@@ -223,7 +224,7 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
 
     splits: list[Callable[[str], list[str]]] = [
         partial(split_sentences, language=language),
-        *(partial(re.findall, rf"(?s).+?(?:{end}|\Z)") for end in _BREAKS),
+        *(pattern.findall for pattern in PARTS),
         lambda part: [part[: len(part) // 2], part[len(part) // 2 :]],
     ]
     pieces = list(divide(text, splits))

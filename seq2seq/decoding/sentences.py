@@ -52,7 +52,7 @@ _MAY_END = {
     "fr": "janv févr avr juil sept oct nov déc al Cie art ann dir vol lib hab env sup bd id",
 }
 # End one before any capital, unless a number follows.
-_LISTS_END = frozenset({"etc", "usw", "u.s.w", "uvm", "ff"})
+LISTS_END = frozenset({"etc", "usw", "u.s.w", "uvm", "ff"})
 # Sentences often begin with these.
 _STARTERS = {
     "en": """
@@ -114,7 +114,7 @@ def abbreviations_of(language: str) -> Abbreviations:
             entries.add(entry)  # no ordinal
     nonbreaking.update(entry for entry in entries if entry.lower() not in before_number)
     return Abbreviations(
-        nonbreaking=frozenset(nonbreaking - may_end - _LISTS_END),
+        nonbreaking=frozenset(nonbreaking - may_end - LISTS_END),
         before_number=frozenset(before_number),
         may_end=frozenset(may_end),
         starters=frozenset(_STARTERS.get(listed, _STARTERS["en"]).split()),
@@ -131,21 +131,21 @@ def _without_region(language: str) -> str:
     return re.split("[-_]", language.lower())[0]
 
 
-_NARROW = ".!?…؟۔।॥։።။។"
-_WIDE = "。！？｡⁇⁈⁉"
-_BRACKETS = {"(": ")", "[": "]", "（": "）", "［": "］", "「": "」", "『": "』", "【": "】"}
+NARROW = ".!?…؟۔।॥։።။។"
+WIDE = "。！？｡⁇⁈⁉"
+BRACKETS = {"(": ")", "[": "]", "（": "）", "［": "］", "「": "」", "『": "』", "【": "】"}
 _QUOTES = "「『"
 _WIDE_CLOSERS = "」』）】〉》〕］"
 _JAPANESE = r"\u3040-\u30ff\u3400-\u9fff"
 _NOTE = r"\[\d{1,3}\]"  # a reference to one
 _SMILEY = r"\s[:;]-?[)(DP](?=\s|\Z)"
 # Possessive quantifiers (`++`) keep the time linear in the length of any line.
-_STOPS = rf"""[{_NARROW}]++ (?: \s [{_NARROW}]++ (?=[\s"'”»)\]] | \Z) )*+"""
-_EVENT = re.compile(
+_STOPS = rf"""[{NARROW}]++ (?: \s [{NARROW}]++ (?=[\s"'”»)\]] | \Z) )*+"""
+EVENT = re.compile(
     rf"""
-    (?P<bracket> [{re.escape("".join(_BRACKETS))}] )
+    (?P<bracket> [{re.escape("".join(BRACKETS))}] )
     | (?P<wide>
-        (?: [{_WIDE}] | ．(?![0-9０-９]) ) [!?{_WIDE}]*+
+        (?: [{WIDE}] | ．(?![0-9０-９]) ) [!?{WIDE}]*+
         | (?<=[{_JAPANESE}]) [!?]++ (?=[{_JAPANESE}])
       )
       (?: [{_WIDE_CLOSERS}”’"'»)\]] | {_NOTE} | （[笑泣汗]） )*+ \s*+
@@ -158,18 +158,18 @@ _EVENT = re.compile(
 )
 _OPENERS = r"""\s"'“”‘’„‚«»‹›(\[{¿¡*_—–•·「『（-"""
 # A sentence seldom begins so, but the rest of one whose quotation has just ended does.
-_CONTINUATION = re.compile(
+CONTINUATION = re.compile(
     r"(?!ところ|とても|とにかく|ともかく|とうとう|でも|では|だから|だが|だめ|もし|もう|もっと|もちろん|はい"
     r"|はじめ|はっきり|にもかかわらず|のち|がっかり|やが)"
     r"(?:と|って|など|なんて|[、，,]|が|を|の|は|に|だ|で|も|へ|や|か(?!れ|の))"
 )
-_QUOTING = re.compile(r"(?!ところ|とても|とにかく|ともかく|とうとう)(?:と|って|など|[、，,])")
-_WORD_BEFORE = re.compile(r"(?:(?<!\w)[^\W\d_]\.\s?)*[\w.\-’']+\Z")
-_AFTER = re.compile(rf"[{_OPENERS}]{{0,12}}(?P<word>\w{{0,30}})(?P<stop>\.?)")
-_DOTTED = re.compile(r"(?=.*\.)(?:[^\W\d_]{1,3}[.-]{1,2})+[^\W\d_]{1,3}")
-_ITEM = re.compile(r"(?:[a-z]|\d{1,2})[.)]\s")  # of a list: "1. ", "b) "
-_NUMBER = re.compile(r"[図表式]?\d{1,3}")
-_ROMAN = re.compile(r"[IVXLC]+")
+QUOTING = re.compile(r"(?!ところ|とても|とにかく|ともかく|とうとう)(?:と|って|など|[、，,])")
+WORD_BEFORE = re.compile(r"(?:(?<!\w)[^\W\d_]\.\s?)*[\w.\-’']+\Z")
+AFTER = re.compile(rf"[{_OPENERS}]{{0,12}}(?P<word>\w{{0,30}})(?P<stop>\.?)")
+DOTTED = re.compile(r"(?=.*\.)(?:[^\W\d_]{1,3}[.-]{1,2})+[^\W\d_]{1,3}")
+ITEM = re.compile(r"(?:[a-z]|\d{1,2})[.)]\s")  # of a list: "1. ", "b) "
+NUMBER = re.compile(r"[図表式]?\d{1,3}")
+ROMAN = re.compile(r"[IVXLC]+")
 _WINDOW = 60  # characters before a full stop that are looked at
 
 
@@ -196,7 +196,7 @@ class _Splitter:
         """Yield the indices at which a sentence ends, white space included."""
         first = self._first_character(0)  # of the sentence
         bracket_end = -1  # of the outermost brackets that are a part of the sentence
-        for match in _EVENT.finditer(self.line):
+        for match in EVENT.finditer(self.line):
             index = match.start()
             if match["bracket"]:
                 if index > bracket_end and self._is_part(index, first):
@@ -221,9 +221,9 @@ class _Splitter:
         closing = self.closing[opening]
         after = self.line[closing + 1 : closing + 13].lstrip()
         if self.line[opening] in _QUOTES:
-            stands_alone = not after or self.line[closing - 1] in _WIDE
-            return not stands_alone or bool(_CONTINUATION.match(after))
-        return self.line[closing - 1] not in _NARROW + _WIDE
+            stands_alone = not after or self.line[closing - 1] in WIDE
+            return not stands_alone or bool(CONTINUATION.match(after))
+        return self.line[closing - 1] not in NARROW + WIDE
 
     def _ends_with_quotation(self, match: re.Match[str], bracket_end: int) -> bool:
         """Whether a sentence may end with the quotation that is a part of it."""
@@ -231,14 +231,14 @@ class _Splitter:
         return closes and self.line[match.end() : match.end() + 1] not in tuple(_QUOTES)
 
     def _ends_here(self, match: re.Match[str], first: int) -> bool:
-        after = _AFTER.match(self.line, match.end())
+        after = AFTER.match(self.line, match.end())
         assert after is not None
         if match.end() == len(self.line):
             return True
         if match["wide"]:
             return self._wide_stop_ends(match, first)
         word = after["word"]
-        if _ITEM.match(self.line, first) and _ITEM.match(self.line, match.end()):
+        if ITEM.match(self.line, first) and ITEM.match(self.line, match.end()):
             return True
         # "iPhone" begins sentences, "and" does not.
         if self.cased and word[:1].islower() and not any(map(str.isupper, word)):
@@ -254,7 +254,7 @@ class _Splitter:
             return False  # "１．箱を開ける。"
         if whole != match[0] or (whole == match["wide"] and whole[0] in "。｡．"):
             return True
-        continuation = _QUOTING if whole == match["wide"] else _CONTINUATION
+        continuation = QUOTING if whole == match["wide"] else CONTINUATION
         return not continuation.match(self.line, match.end())
 
     def _word_ends(self, first: int, stop: int, after: re.Match[str]) -> bool:
@@ -267,11 +267,11 @@ class _Splitter:
         *_, before, token = ["", *window.split()] if window[-1:].strip() else ["", "", ""]
         if not token or set(token) & set("/@=%"):
             return True
-        match = _WORD_BEFORE.search(window)
+        match = WORD_BEFORE.search(window)
         word = re.sub(r"\.\s", ".", match[0]).strip("'’-") if match else ""
         if first + len(word) >= stop and _is_number(word):
             return False  # "1. Open the box."
-        number_follows = following[:1].isdigit() or bool(_ROMAN.fullmatch(following))
+        number_follows = following[:1].isdigit() or bool(ROMAN.fullmatch(following))
         last = re.split("[.'’]", word)[-1]
         if last.lower() in self.words.before_number and number_follows and not starts:
             return False
@@ -279,13 +279,13 @@ class _Splitter:
             return True
         if word in self.words.nonbreaking or word.lower() in self.words.nonbreaking:
             return False
-        if word.lower() in _LISTS_END:
+        if word.lower() in LISTS_END:
             return not number_follows
         is_initial = len(word) == 1 and word.isalpha()
         if is_initial and word.islower() and before[-1:].isdigit() and not is_abbreviated:
             return True  # "5 h.", but "753 v. Chr."
         is_ordinal = self.words.ordinals and _is_number(word)
-        if is_initial or is_ordinal or _DOTTED.fullmatch(word) or word in self.words.may_end:
+        if is_initial or is_ordinal or DOTTED.fullmatch(word) or word in self.words.may_end:
             return starts
         return True
 
@@ -294,7 +294,7 @@ def _is_number(word: str) -> bool:
     """Whether a word may count or order: 12, XIV, or the letter of a list."""
     word = word.strip()
     is_letter = len(word) == 1 and word.isalpha()
-    return is_letter or bool(_NUMBER.fullmatch(word) or _ROMAN.fullmatch(word))
+    return is_letter or bool(NUMBER.fullmatch(word) or ROMAN.fullmatch(word))
 
 
 def _pair_brackets(line: str) -> dict[int, int]:
@@ -302,8 +302,8 @@ def _pair_brackets(line: str) -> dict[int, int]:
     pairs: dict[int, int] = {}
     waiting: dict[str, list[int]] = {}
     for index, character in enumerate(line):
-        if character in _BRACKETS:
-            waiting.setdefault(_BRACKETS[character], []).append(index)
+        if character in BRACKETS:
+            waiting.setdefault(BRACKETS[character], []).append(index)
         elif openings := waiting.get(character):
             pairs[openings.pop()] = index
     return pairs

@@ -1,0 +1,108 @@
+// Segments: the model's inputs, each a line, or a column, a sentence or another part of it. The
+// patterns are the program's, whose decoding/segments.py explains them.
+
+import { knownCase } from "./capitals.js";
+import { splitSentences } from "./sentences.js";
+import { isLower, isSpace, lengthOf, matchAt, split, strip, stripEnd, stripStart } from "./text.js";
+
+const LETTER = /[\p{Lu}\p{Ll}\p{Lt}\p{Lo}]/u;
+// Scripts without spaces, but not Hangul, and emoji
+const WIDE =
+  /(?![\p{sc=Hang}㉈-㉏䷀-䷿🇦-🇿])[\u2329\u232a⺀-〾ぁ-\ua4cf\uf900-\ufaff︐-﹫！-｠￠-￦\u{16fe0}-\u{1b2ff}🈀-🉥\u{20000}-\u{3fffd}\p{Emoji_Presentation}]/u;
+
+/**
+ * Divide a line: at tabs, at the ends of sentences unless `bySentence` is false, and where it is
+ * too long. A segment in capitals is read in the case that the vocabulary knows.
+ */
+export function makeSegments(line, pieces, settings, bySentence = true) {
+  const { rules, model } = settings;
+  let texts = line.replace(/[\r\n]+$/, "").match(rules.column) ?? [];
+  if (bySentence) texts = texts.flatMap((text) => splitSentences(text, settings));
+  const segments = [];
+  for (const text of texts.length ? texts : [""]) {
+    const start = settings.hasLetters ? copiedUntil(text, settings) : 0;
+    let copied = text.slice(0, start);
+    for (const part of splitText(text.slice(start), pieces, settings)) {
+      const source = strip(part);
+      const cased = knownCase(source, pieces, settings);
+      const ids = pieces.encode(cased ?? source).slice(0, model.max_source_tokens);
+      segments.push({
+        ids,
+        limit: Math.min(ids.length + model.max_extra_tokens, model.max_target_tokens),
+        isInCapitals: cased !== null,
+        copied: copied.replace(rules.endOfLine, " "),
+        separator: part.slice(stripEnd(part).length).replace(rules.endOfLine, " "),
+      });
+      copied = ""; // it stands before the first part alone
+    }
+  }
+  return segments;
+}
+
+/** The end of what is copied from the beginning of a text: of all if it has no words. */
+function copiedUntil(text, { rules, words }) {
+  const hasWords = split(text).some((word) => LETTER.test(word) && !rules.address.test(word));
+  if (!hasWords || rules.measures.test(text)) return text.length;
+  let end = text.length - stripStart(text).length;
+  for (let label; (label = matchAt(rules.label, text, end)) && isLabel(label, text, words); ) {
+    end += label[0].length;
+  }
+  return end;
+}
+
+function isLabel({ index, 0: label, groups }, text, words) {
+  const after = text.slice(index + label.length, index + label.length + 100);
+  if (groups.ordinal !== undefined && after) return !words.ordinals;
+  if (groups.initial !== undefined && after) {
+    return words.starters.has(split(after)[0].toLowerCase()); // "A. The dog", but "A. Smith"
+  }
+  return groups.unclear === undefined || !isLower(after);
+}
+
+/** Split a text into as few parts that are not too long as possible, which make up the text. */
+function splitText(text, pieces, settings) {
+  const most = settings.model.max_source_tokens;
+  const tokens = (part) => pieces.encode(part).length;
+  // A character is four tokens at most, its bytes.
+  const fits = (part) => lengthOf(part) <= Math.max(1, most >> 2) || tokens(part) <= most;
+  if (fits(text)) return [text];
+  function* divide(part, [first, ...later]) {
+    if (fits(part)) yield part;
+    // The last way to split is used as often as it takes.
+    else for (const inner of first(part)) yield* divide(inner, later.length ? later : [first]);
+  }
+  const sentences = (part) => splitSentences(part, settings);
+  const breaks = settings.rules.parts.map((pattern) => (part) => part.match(pattern));
+  const groups = [];
+  let room = 0;
+  for (const part of divide(text, [sentences, ...breaks, halves])) {
+    const count = tokens(part);
+    if (groups.length === 0 || count > room) {
+      groups.push("");
+      room = most;
+    }
+    groups[groups.length - 1] += part;
+    room -= count;
+  }
+  return groups;
+}
+
+function halves(text) {
+  const characters = [...text];
+  const middle = characters.length >> 1;
+  return [characters.slice(0, middle).join(""), characters.slice(middle).join("")];
+}
+
+/** Join translations and what is copied around them, with a space where they need one. */
+export function joinTexts(segments, texts) {
+  let line = "";
+  segments.forEach(({ copied, separator }, i) => {
+    const text = copied + texts[i];
+    const [before] = [...line].slice(-1);
+    const [after] = text;
+    const isSpaced = !line || !text || [before, after].some((c) => isSpace(c) || WIDE.test(c));
+    // There was none between sentences of Chinese or Japanese.
+    line += (isSpaced ? "" : " ") + text + separator;
+  });
+  return line;
+}

@@ -1,0 +1,70 @@
+// Translates lines as `seq2seq translate --sentences` does, in a browser or in Node.
+
+import { upperCase } from "./capitals.js";
+import { Model } from "./decoder.js";
+import { END, Pieces } from "./pieces.js";
+import { strip } from "./text.js";
+import { beamSearch } from "./search.js";
+import { joinTexts, makeSegments } from "./segments.js";
+
+/**
+ * Open an exported folder. `ort` is ONNX Runtime, `Tokenizer` the class of @huggingface/tokenizers,
+ * and `read` returns the bytes of a file of the folder.
+ */
+export async function load(ort, Tokenizer, read) {
+  const decode = (bytes) => JSON.parse(new TextDecoder().decode(bytes));
+  const settings = decode(await read("translator.json"));
+  const names = ["tokenizer.json", settings.files.encoder, settings.files.decoder];
+  prepare(settings);
+  const [tokenizer, ...graphs] = await Promise.all(names.map(read));
+  const sessions = [];
+  for (const graph of graphs) sessions.push(await ort.InferenceSession.create(graph));
+  const pieces = new Pieces(new Tokenizer(decode(tokenizer), {}), settings);
+  return new Translator(new Model(ort, ...sessions), pieces, settings);
+}
+
+/** Make regular expressions of the rules, and sets of the words. */
+export function prepare({ rules, words }) {
+  const compile = (rule) =>
+    Array.isArray(rule[0]) ? rule.map(compile) : new RegExp(...rule);
+  for (const [name, rule] of Object.entries(rules)) rules[name] = compile(rule);
+  for (const [name, list] of Object.entries(words)) {
+    if (Array.isArray(list)) words[name] = new Set(list);
+  }
+}
+
+class Translator {
+  constructor(model, pieces, settings) {
+    Object.assign(this, { model, pieces, settings });
+  }
+
+  /**
+   * Translate a line into the language `to`, by default the first. `beforeStep` is awaited before
+   * each step of the search; what it throws ends it.
+   */
+  async translate(line, { to, beam = this.settings.model.beam_size, sentences = true, beforeStep } = {}) {
+    const { alpha, target_languages: controls } = this.settings.model;
+    const language = to ?? Object.keys(controls)[0];
+    const text = line.replaceAll("\0", "\ufffd");
+    const segments = makeSegments(text, this.pieces, this.settings, sentences);
+    const texts = [];
+    for (const { ids, limit, isInCapitals } of segments) {
+      if (ids.length === 0) {
+        texts.push("");
+        continue;
+      }
+      const step = await this.model.begin([...controls[language], ...ids, END]);
+      const output = await beamSearch(
+        async (tokens, parents) => {
+          await beforeStep?.();
+          return step(tokens, parents);
+        },
+        limit,
+        { beam, alpha },
+      );
+      const translation = this.pieces.decode(output.ids);
+      texts.push(strip(isInCapitals ? upperCase(translation, language, this.settings.rules) : translation));
+    }
+    return joinTexts(segments, texts);
+  }
+}
