@@ -89,6 +89,7 @@ examples:
 examples:
   seq2seq export --model runs/captions --to marian -o captions-marian
   seq2seq export --model runs/captions --to onnx --precision int8 -o captions-onnx
+  seq2seq export --model runs/captions --to web -o captions-page
 """,
     "import": """\
 FOLDER is one of Hugging Face's, with config.json, model.safetensors or pytorch_model.bin,
@@ -408,13 +409,19 @@ def _fidelity(parser: ArgumentParser) -> None:
 def _export(parser: ArgumentParser) -> None:
     options = {
         "--model RUN": "run or model folder",
-        "--to marian|ctranslate2|onnx": "Hugging Face's MarianMTModel, CTranslate2 (pip install"
-        " ctranslate2), or ONNX Runtime and transformers.js (pip install onnx)",
+        "--to marian|ctranslate2|onnx|web": "Hugging Face's MarianMTModel, CTranslate2 (pip install"
+        " ctranslate2), ONNX Runtime and transformers.js (pip install onnx), or a page that"
+        " translates in the browser (pip install onnx)",
         "-o --output FOLDER": "a new folder",
     }
     add_options(parser, options, required=True)
-    precision = {"--precision fp32|int8": "of the weights, with --to onnx (default fp32)"}
-    add_options(parser, precision)
+    more = {
+        "--precision fp32|int8": "of the weights, with --to onnx (default fp32) or web (default"
+        " int8, a quarter of the size)",
+        "--library FOLDER": "with --to web: copy the libraries from this node_modules, so that"
+        " nothing comes from another host (default: the page loads them from a CDN)",
+    }
+    add_options(parser, more)
 
 
 def _import(parser: ArgumentParser) -> None:
@@ -447,7 +454,7 @@ COMMANDS = {
     "report": ("show what a run did on one page: scores, curves, samples", _report),
     "attention": ("draw a model's attention, as in the paper's Figures 3 to 5", _attention),
     "fidelity": ("compare a model with the paper, detail by detail", _fidelity),
-    "export": ("write a trained model for Hugging Face's Marian, CTranslate2 or ONNX", _export),
+    "export": ("write a trained model for Marian, CTranslate2, ONNX or a browser", _export),
     "import": (
         "convert a model trained with Marian, such as OPUS-MT's, to a model folder",
         _import,

@@ -7,6 +7,7 @@ from seq2seq.errors import UsageError, UserError
 from seq2seq.files import add_file, read_regular_file
 from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.interop.onnx_folder import write_onnx
+from seq2seq.interop.web import write_web
 from seq2seq.model_folder import (
     CARD_FILE,
     MAX_CARD_BYTES,
@@ -18,8 +19,12 @@ from seq2seq.model_folder import (
 
 def run(arguments: argparse.Namespace) -> int:
     """Export a model with its card, if it has one, and print its folder."""
-    if arguments.precision and arguments.to != "onnx":
-        raise UsageError(f"--precision is for --to onnx, not for --to {arguments.to}: remove it")
+    if arguments.precision and arguments.to not in ("onnx", "web"):
+        raise UsageError(
+            f"--precision is for --to onnx and web, not for --to {arguments.to}: remove it"
+        )
+    if arguments.library and arguments.to != "web":
+        raise UsageError(f"--library is for --to web, not for --to {arguments.to}: remove it")
     folder = Path(arguments.output)
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
@@ -31,6 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
     if path.is_file():
         card = read_regular_file(path, MAX_CARD_BYTES)
     match arguments.to:
+        case "web":
+            library = Path(arguments.library) if arguments.library else None
+            write_web(
+                folder, trained, arguments.precision or "int8", node_modules=library, card=card
+            )
+            card = None  # it is among the page's files
         case "onnx":
             write_onnx(folder, trained, arguments.precision or "fp32")
         case "ctranslate2":

@@ -1,4 +1,4 @@
-"""Models of other programs: import from Marian, export to Marian, CTranslate2 and ONNX.
+"""Models of other programs: import from Marian, export to Marian, CTranslate2, ONNX and browsers.
 
 | module | contents |
 |---|---|
@@ -9,6 +9,7 @@
 | `export` | our models for Marian and CTranslate2 |
 | `onnx_graph` `onnx_model` | ONNX's nodes, and the model's two graphs of them |
 | `tokenizer_json` `onnx_folder` | the tokenizer for Hugging Face; the whole folder |
+| `web` `javascript` | a page that translates in the browser; Python's patterns for it |
 | `ctranslate2_engine` | CTranslate2 as an engine of `seq2seq.Translator` |
 
 Nothing that is read is executed.

@@ -1,6 +1,6 @@
-"""Python's regular expressions as JavaScript's, so that a page can follow the program's rules.
+r"""Python's regular expressions as JavaScript's, so that a page can follow the program's rules.
 
-The result needs the flag `u`. Classes such as `\\w` know all scripts, as Python's do.
+The result needs the flag `u`. Classes such as `\w` know all scripts, as Python's do.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The page of `seq2seq export --to web` translates as the program does, in Node and in Chromium.
 
-These tests need the libraries that the page loads, in the folder `SEQ2SEQ_NODE_MODULES`.
+These tests need the libraries that the page loads; `tests/README.md` says how to have them.
 """
 
 import functools
@@ -25,11 +25,11 @@ from tests.server.page.conftest import browser, checked_page
 
 __all__ = ["browser"]
 
-NODE_MODULES = Path(os.environ.get("SEQ2SEQ_NODE_MODULES", "node_modules"))
+NODE_MODULES = Path(os.environ.get("TRANSFORMERS_JS", ".")).resolve() / "node_modules"
 WANTED = sorted({f"{file.package}@{file.version}" for file in LIBRARY.values()})
 pytestmark = pytest.mark.skipif(
     NODE is None or not all((NODE_MODULES / f.package).exists() for f in LIBRARY.values()),
-    reason=f"needs Node and SEQ2SEQ_NODE_MODULES: npm install {' '.join(WANTED)}",
+    reason=f"needs Node and TRANSFORMERS_JS=FOLDER, with npm install {' '.join(WANTED)}",
 )
 MakeTrained = Callable[..., TrainedModel]
 
@@ -39,7 +39,7 @@ MakeTrained = Callable[..., TrainedModel]
 
 def translated(folder: Path, lines: list[str], **options: Any) -> list[str]:
     """Translate lines by the modules of the page."""
-    given = {"folder": str(folder), "nodeModules": str(NODE_MODULES.resolve())}
+    given = {"folder": str(folder), "nodeModules": str(NODE_MODULES)}
     texts: list[str] = run_page("translate", lines=lines, options=options, **given)["texts"]
     return texts
 
@@ -96,7 +96,7 @@ THREE = LINES[:3]
 def translate(page: Any, text: str) -> str:
     """Type a text and wait for its translation."""
     page.locator("#source").fill(text)
-    page.wait_for_function("!document.querySelector('#output').matches('.stale, :empty')")
+    page.locator("#output:not(.stale):not(:empty)").wait_for()
     return str(page.locator("#output").text_content())
 
 
@@ -104,7 +104,9 @@ def test_the_page_translates_offline_and_asks_no_other_host(
     make_trained: MakeTrained, tmp_path: Path, browser: Any
 ) -> None:
     trained = make_trained()
-    write_web(tmp_path / "page", trained, "fp32", node_modules=NODE_MODULES, card=b"# A\n\nFrom *here*.\n")
+    write_web(
+        tmp_path / "page", trained, "fp32", node_modules=NODE_MODULES, card=b"# A\n\nFrom *here*.\n"
+    )
     with served(tmp_path / "page") as address, checked_page(browser, address) as page:
         page.goto(address)
         page.locator("#loading").wait_for(state="hidden")
