@@ -41,6 +41,17 @@ def test_it_holds_configuration_and_corpus(environment: Path, tmp_path: Path) ->
     subprocess.run([environment / "python", "-c", code], check=True, cwd=tmp_path)
 
 
+def test_it_holds_the_page_that_is_exported(environment: Path, tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; import seq2seq;"
+        "page = Path(seq2seq.__file__).parent / 'interop' / 'page';"
+        "print(*sorted(p.name for p in page.iterdir()))"
+    )
+    found = subprocess.check_output([environment / "python", "-c", code], cwd=tmp_path, text=True)
+    page = CHECKOUT / "seq2seq" / "interop" / "page"
+    assert found.split() == sorted(file.name for file in page.iterdir())
+
+
 def test_it_trains_and_translates(environment: Path, tmp_path: Path) -> None:
     train = [environment / "seq2seq", "train", "model=tiny", "schedule=demo", "run_dir=run"]
     small = ["cache=cache", "training.max_steps=2", "model.num_layers=1", "search.beam_size=1"]

@@ -45,12 +45,12 @@ class LibraryFile:
 
     @property
     def url(self) -> str:
-        """Its address at jsDelivr, which serves the files of npm as they are."""
+        """The address at jsDelivr, which serves the files of npm as they are."""
         return f"https://cdn.jsdelivr.net/npm/{self.package}@{self.version}/{self.path}"
 
     @property
     def local(self) -> str:
-        """Its name in an exported folder with a copy; not all web servers know `.mjs`."""
+        """The name of a copy in an exported folder; not all web servers know `.mjs`."""
         return f"library/{Path(self.path).name}".replace(".mjs", ".js")
 
 
