@@ -112,6 +112,18 @@ def check_overrides(overrides: Sequence[str]) -> None:
             ) from error
 
 
+def repeated(overrides: Sequence[str]) -> list[str]:
+    """Return the last of the overrides of each key that is given twice, which Hydra obeys."""
+    last: dict[str, str] = {}
+    again: dict[str, str] = {}
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+")
+        if key in last:
+            again[key] = override
+        last[key] = override
+    return list(again.values())
+
+
 def own_settings(chosen: DictConfig, run: Path, overrides: Sequence[str]) -> DictConfig:
     """Return the settings of a run that is resumed, with those that the overrides change.
 

@@ -1,7 +1,6 @@
 """`seq2seq train`: the Hydra application, from raw text to a trained model."""
 
 import datetime
-import hashlib
 import logging
 import os
 import secrets
@@ -13,19 +12,18 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.cli import sweep
 from seq2seq.cli.hydra import (
     check_flags,
     check_overrides,
-    choices,
     explain,
     own_settings,
     quote_text,
     register,
+    repeated,
     resource_folder,
     to_config,
 )
@@ -35,7 +33,7 @@ from seq2seq.cli.training import start_training
 from seq2seq.config import TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.machine.processes import call_handler, from_environment
+from seq2seq.machine.processes import OneProcess, call_handler, from_environment
 from seq2seq.model_folder import TrainedModel, checkpoints, class_name
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
@@ -43,8 +41,6 @@ from seq2seq.run.training import describe_initial_model
 from seq2seq.transformer import Transformer
 
 logger = logging.getLogger("seq2seq")
-
-_MAX_NAME = 240  # bytes, of a folder
 
 
 def inherit(chosen: DictConfig, initial: TrainedModel, overrides: Sequence[str]) -> None:
@@ -95,8 +91,10 @@ def train(words: list[str]) -> int:
             raise UsageError(f"{searches[0]} searches by several runs: add --multirun")
         check_flags([*flags, *overrides])
         check_overrides(overrides)
+        _tell_repeated(overrides, world)
         if multirun:
-            overrides.append(_folder_names(overrides))
+            overrides.append(sweep.folder_names(overrides))
+            sweep.check_runs_first()
         sys.argv = ["seq2seq train", *flags, *overrides]
         application = hydra.main(
             version_base="1.3", config_path=str(resource_folder("conf")), config_name="train"
@@ -150,7 +148,7 @@ def run(chosen: DictConfig) -> float:
                 config = to_config(chosen)
             yaml = OmegaConf.to_yaml(chosen, resolve=True)
             command = shlex.join(["seq2seq", "train", *HydraConfig.get().overrides.task])
-            hint = _resume_hint(config)
+            hint = sweep.resume_hint(config)
             return start_training(
                 config,
                 folder,
@@ -174,36 +172,21 @@ def run(chosen: DictConfig) -> float:
         raise
 
 
+def _tell_repeated(overrides: list[str], world: OneProcess) -> None:
+    """Log which of several values counts, unless another process does."""
+    found = repeated(overrides) if world.is_main else []
+    if found and not logger.handlers:
+        log_to_stderr()
+    for override in found:
+        key = override.partition("=")[0].lstrip("+")
+        logger.warning(f"warning: {key} is given twice; {override} counts")
+
+
 class _FailedRun(BaseException):
     """Carries the error of a single run past Hydra, which would print more than one line."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-
-def _folder_names(overrides: list[str]) -> str:
-    """Return the override by which the folders of a --multirun are named after what differs."""
-    swept: dict[str, bool] = {}
-    for override in OverridesParser.create().parse_overrides(overrides):
-        key, value = override.key_or_group, override.value()
-        if isinstance(value, Glob) and not value.filter(choices(key)):
-            raise UsageError(
-                f"{override.input_line}: no combination to run: nothing has such a name"
-            )
-        swept[key] = override.is_sweep_override()
-    swept["run_dir"] = False
-    fixed = [key for key, is_swept in swept.items() if not is_swept]
-    return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
-
-
-def _resume_hint(config: Config) -> str | None:
-    """Return the overrides that continue all runs of a --multirun; None for a single run."""
-    application = HydraConfig.get()
-    if application.mode is not RunMode.MULTIRUN:
-        return None
-    # With resume=true, runs that have not started would be refused.
-    folder = [] if config.run_dir else [shlex.quote(f"hydra.sweep.dir={application.sweep.dir}")]
-    return " ".join([*folder, "resume=auto"])
 
 
 def _run_folder(config: Config) -> Path:
@@ -212,12 +195,7 @@ def _run_folder(config: Config) -> Path:
     if application.runtime.choices.get("experiment") == "finetune" and config.init_from is None:
         raise UsageError("experiment=finetune needs a model: add init_from=MODEL")
     if application.mode is RunMode.MULTIRUN:
-        name = application.job.override_dirname.replace("/", "-") or "run"
-        if len(name.encode()) > _MAX_NAME:
-            name = f"{name[: _MAX_NAME // 8]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-        if config.run_dir is None:
-            return Path(application.sweep.dir) / name
-        return Path(config.run_dir).expanduser() / name
+        return sweep.run_folder(config.run_dir, application)
     if config.run_dir is not None:
         return Path(config.run_dir).expanduser()
     if config.resume:

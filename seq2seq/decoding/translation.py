@@ -148,6 +148,7 @@ WARNINGS = {
     "output_truncated": "outputs cut off at the maximum length",
     "unknown": "source pieces unknown to the tokenizer",
     "placeholders": "texts left as they were, to keep placeholders",
+    "too_long": "texts longer than their document allows",
 }
 """Names of the counts of `OutputWarnings`, but for terms, which only a glossary has."""
 _TERMS = {
@@ -171,6 +172,7 @@ class OutputWarnings:
     added_terms: int = 0  # terms of the glossary that stand beside the model's own words
     unknown: int = 0  # source pieces that are unknown to the tokenizer, in all lines
     placeholders: int = 0  # texts of documents that stayed as they were, to keep `%s` and `{name}`
+    too_long: int = 0  # texts of documents with more characters than these allow
     first: dict[str, str] = field(default_factory=dict)
     """Where the first of each count is, such as `line 17`."""
 

@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -74,6 +75,12 @@ class Slot:
     """
     holes: Sequence[tuple[Mark, int, int]] = ()
     """Marks that may have texts of their own in them, such as a note, and where these are."""
+    max_characters: int | None = None
+    """The most characters that the document allows its translation."""
+
+    def has_room_for(self, text: Text) -> bool:
+        """Tell whether a translation is as short as it must be; marks don't count."""
+        return self.max_characters is None or len(only_strings(text)) <= self.max_characters
 
     def has_hole_for(self, slot: "Slot") -> bool:
         """Tell whether another slot is in one of the holes."""
@@ -195,6 +202,12 @@ class File:
         for document, _ in self.documents.values():
             texts += document.texts
         return texts
+
+    def too_long(self, translations: Iterable[Text]) -> list[int]:
+        """Return the indices of the translations that have more characters than they may have."""
+        slots = chain.from_iterable(document.slots for document, _ in self.documents.values())
+        pairs = zip(filter(lambda slot: slot.text, slots), translations, strict=True)
+        return [i for i, (slot, text) in enumerate(pairs) if not slot.has_room_for(text)]
 
     def join(self, translations: Iterable[Text]) -> bytes:
         """Return the file with the translations of the texts in their places."""

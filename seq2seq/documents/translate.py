@@ -169,6 +169,10 @@ def _stand_ins(piece: Text) -> Iterator[str]:
             yield stand_in
 
 
+def _place(index: int, line: str) -> str:
+    return f"text {index + 1:,}, {shorten(line, 40)!r}"
+
+
 def translate_file(
     file: File,
     translator: "Translator",
@@ -182,10 +186,13 @@ def translate_file(
     pairs = plan.pairs()
     alignments = translator.alignments([line for line, _ in pairs], [text for _, text in pairs])
     placed = plan.place(alignments)
-    warnings = OutputWarnings(placeholders=len(plan.kept))
+    too_long = file.too_long(placed)
+    warnings = OutputWarnings(placeholders=len(plan.kept), too_long=len(too_long))
     for i, (line, translation) in enumerate(zip(plan.lines, plan.translations, strict=True)):
-        where = f"text {i + 1:,}, {shorten(line, 40)!r}"
+        where = _place(i, line)
         warnings.count(line, translation, where)
         if i in plan.kept[:1]:
             warnings.first["placeholders"] = where
+    for i in too_long[:1]:
+        warnings.first["too_long"] = _place(i, only_strings(file.texts[i]))
     return file.join(placed), warnings

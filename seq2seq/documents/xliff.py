@@ -7,6 +7,7 @@ translation, is replaced. So is a copy of the source that XLIFF 2 calls initial.
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
 
 from seq2seq.documents.document import Languages, Slot, check_languages, suits
@@ -72,11 +73,21 @@ def _read_unit(unit: Element) -> list[Slot]:
         return _fill_segments(unit, segments, target)
     if cut is None or not segments:
         span = _read(source)
-        return [_fill(span, cut or source, target)] if span else []
+        if not span:
+            return []
+        slot = _fill(span, cut or source, target)
+        return [replace(slot, max_characters=_max_characters(unit))]
     if target is not None and not _read(target) and set(_segments(target)) >= set(segments):
         filled = _fill_segments(unit, segments, target)
         return [_new_tag(target, _renewed(target)), *filled] if state and filled else filled
     return _create_segments(cut, target, list(filter(None, map(_read, segments.values()))))
+
+
+def _max_characters(unit: Element) -> int | None:
+    """Return the most characters of a unit's target, if it gives its width in characters."""
+    width = unit.inherited("maxwidth")
+    in_characters = unit.inherited("size-unit") in ("char", "glyph")
+    return int(width) if in_characters and re.fullmatch(r"[0-9]{1,9}", width) else None
 
 
 def _segments(element: Element) -> dict[str, Element]:

@@ -78,6 +78,36 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     assert (sweep / "model.num_heads=2" / "finished.json").exists()
 
 
+def test_what_is_wrong_with_runs_is_told_before_the_first_starts(
+    corpus, train: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(
+        "seq2seq.cli.train.start_training",
+        lambda config, folder, *_, **__: started.append(folder.name) or print("started"),
+    )
+    sources = f"data.train.source={corpus / 'train.source'},{tmp_path / 'gone.en'}"
+    words = ["--multirun", f"run_dir={tmp_path / 'sweep'}", sources, "model.num_heads=2,5"]
+    result = train(*words)
+    assert result.code == 2  # as that of the first run that fails
+    assert [name.rpartition("=")[2] for name in started] == ["2", "2"]
+    before = result.err[: result.err.index("started")] if "started" in result.err else result.err
+    told = [line for line in before.splitlines() if line.startswith("seq2seq: ")]
+    assert ["model.num_heads=5" in line for line in told[:3]] == [True, False, True]
+    assert "no such file" in told[1]
+
+
+def test_runs_that_would_share_a_folder_are_refused(
+    train: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--multirun", f"run_dir={tmp_path / 'sweep'}", "cache=a/x,a-x"]
+    result = train(*words)
+    assert result.code == 2
+    assert "cache=a/x and cache=a-x would have the same folder" in result.err.splitlines()[-1]
+    assert not list(tmp_path.glob("sweep/cache*"))
+
+
 def test_a_search_goes_on_after_a_trial_that_fails_and_tells_it(
     train: Callable, tmp_path: Path
 ) -> None:

@@ -177,6 +177,13 @@ def test_what_continues_a_run_is_named(
         assert result.err.splitlines()[-1].endswith(f"continue with the same command and {way}")
 
 
+def test_an_override_that_is_given_twice_is_told(train: Callable, seq2seq: Callable) -> None:
+    result = seq2seq("train", "seed=3", "model.dropout=0.3", "++seed=4", "--cfg", "job")
+    assert "\nseed: 4\n" in result.out
+    assert result.err == "warning: seed is given twice; ++seed=4 counts\n"
+    assert seq2seq("train", "seed=3", "--cfg", "job").err == ""
+
+
 def test_a_terminal_shows_the_losses_that_are_recorded(corpus, tmp_path: Path) -> None:
     words = [*overrides(corpus), "training.log_steps=1", "training.max_steps=12"]
     words += ["training.checkpoint_steps=6", f"run_dir={tmp_path / 'run'}"]

@@ -1,13 +1,19 @@
 """XLIFF: which targets are filled, and how; its dialects."""
 
 import time
+from typing import cast
 
 import pytest
 from lxml import etree
 
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.translation import Candidate, Translation
+from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document, Text
+from seq2seq.documents.formats import read_file
+from seq2seq.documents.translate import translate_file
 from seq2seq.errors import UserError
-from tests.documents.hostile import read, upper
+from tests.documents.hostile import LANGUAGES, read, upper
 
 ONE = "{urn:oasis:names:tc:xliff:document:1.2}"
 TWO = "{urn:oasis:names:tc:xliff:document:2.0}"
@@ -175,6 +181,36 @@ def test_the_state_of_a_target_of_segments_becomes_that_of_its_translation() -> 
 def test_cdata_and_white_space_around_a_text_stay() -> None:
     joined = filled(one("<trans-unit id='1'><source>\n <![CDATA[a <b]]> </source></trans-unit>"))
     assert "<target>\n <![CDATA[A <B]]> </target>" in joined
+
+
+@pytest.mark.parametrize(
+    ("attributes", "names"),
+    [
+        ("maxwidth='5' size-unit='char'", "(first: text 2, 'A cat')"),  # as long as the source
+        ("maxwidth='9' size-unit='char'", "(first: text 2, 'A cat')"),
+        ("maxwidth='10' size-unit='char'", ""),
+        ("maxwidth='5'", ""),  # pixels
+        ("maxwidth='٥' size-unit='char'", ""),
+    ],
+)
+def test_a_target_that_is_longer_than_its_unit_allows_is_counted(
+    attributes: str, names: str
+) -> None:
+    class Twice:
+        """Writes each line twice."""
+
+        def translate(self, lines: list[str], **_: object) -> list[Translation]:
+            return [Translation([Candidate(2 * line, 0.0, [], False)]) for line in lines]
+
+        def alignments(self, sources: list[str], targets: list[str]) -> list[Alignment]:
+            return [Alignment(*pair) for pair in zip(sources, targets, strict=True)]
+
+    unit = "<trans-unit id='1'><source>A <g id='1'>cat</g></source></trans-unit>"
+    content = one(f"{unit}<group {attributes}>{unit}</group>").content.encode()
+    file = read_file("a.xlf", content, LANGUAGES)
+    warnings = str(translate_file(file, cast("Translator", Twice()))[1])
+    assert ("texts longer than their document allows: 1" in warnings) == bool(names)
+    assert names in warnings
 
 
 def test_elements_in_a_long_tag_take_no_longer_than_others() -> None:
