@@ -7,7 +7,9 @@ source "$(dirname "$0")/environment.sh"
 prepare_environment dev
 
 # One file after another on each core, since the tests of a file share what they prepare.
-parallel=(--numprocesses auto --maxprocesses 8 --dist loadfile)
+parallel=(--numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder)
+# Processes that tests start need not compile the package, each for itself.
+unset PYTHONDONTWRITEBYTECODE
 
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .

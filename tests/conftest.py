@@ -91,6 +91,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in folders):
             item.add_marker(pytest.mark.integration)
+    # The long ones first, so that no process waits for another one at the end.
+    items.sort(key=lambda item: item.get_closest_marker("integration") is None)
 
 
 @pytest.fixture(autouse=True, scope="session")
