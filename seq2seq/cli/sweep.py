@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -60,10 +61,12 @@ def resume_hint(config: Config) -> str | None:
 
 def check_runs_first() -> None:
     """Let Hydra's own sweeper check all runs, which it composes anyway, before the first starts."""
-    BasicSweeper.validate_batch_is_legal = _check_runs  # type: ignore[method-assign]
+    for sweeper in Plugins.instance().discover(Sweeper):
+        if sweeper.__name__ == "BasicSweeper":  # Hydra executes its file again, so no import has it
+            sweeper.validate_batch_is_legal = _check_runs
 
 
-def _check_runs(sweeper: BasicSweeper, batch: Sequence[Sequence[str]]) -> None:
+def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
     """Log why runs can't be, and refuse runs that differ and would share a folder."""
     if not logger.handlers:
         log_to_stderr()
