@@ -101,10 +101,10 @@ def test_a_plain_form_runs_no_code_of_the_fast_ones(
 ) -> None:
     def packages(forms: str) -> set[str]:
         """Translate, and return the packages whose functions were called."""
-        names = set[str]()
+        names, lines = set[str](), sentences[:2]
         sys.setprofile(lambda frame, event, argument: names.add(frame.f_globals["__name__"]))
         try:
-            new_translator([make_trained()] * count, forms=forms, **choices).translate(sentences[:2])
+            new_translator([make_trained()] * count, forms=forms, **choices).translate(lines)
         finally:
             sys.setprofile(None)
         return {".".join(name.split(".")[:2]) for name in names}
@@ -140,7 +140,7 @@ def test_every_option_of_a_search_has_an_effect_in_each_engine(
     def outputs(**options: Any) -> list[Translation]:
         given = TranslationOptions(device="cpu", workers=1, search=config(**options), engine=engine)
         kernels = TranslationKernels(static=True if kind == "static" else None)
-        return Translator(make_trained(), given, kernels).translate(sentences[:2])
+        return Translator(make_trained(), given, kernels).translate(lines)
 
     expected = outputs()
     for field in fields(config):
