@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from seq2seq.cli.hydra import choices, to_config
 from seq2seq.cli.messages import log_to_stderr
@@ -40,7 +41,7 @@ def folder_names(overrides: list[str]) -> str:
     return f"hydra.job.config.override_dirname.exclude_keys={fixed}"
 
 
-def run_folder(run_dir: str | None, hydra: DictConfig) -> Path:
+def run_folder(run_dir: str | None, hydra: HydraConf) -> Path:
     """Return the folder of a run of a --multirun, by Hydra's part of its configuration."""
     name = hydra.job.override_dirname.replace("/", "-") or "run"
     if len(name.encode()) > _MAX_NAME:
@@ -63,7 +64,7 @@ def check_runs_first() -> None:
     """Let Hydra's own sweeper check all runs, which it composes anyway, before the first starts."""
     for sweeper in Plugins.instance().discover(Sweeper):
         if sweeper.__name__ == "BasicSweeper":  # Hydra executes its file again, so no import has it
-            sweeper.validate_batch_is_legal = _check_runs
+            sweeper.validate_batch_is_legal = _check_runs  # type: ignore[attr-defined]
 
 
 def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
@@ -84,7 +85,7 @@ def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
                 " in two commands, each with a folder of its own"
             )
         try:
-            settings = [key for key in composed if key != "hydra"]
+            settings = [str(key) for key in composed if key != "hydra"]
             data = to_config(OmegaConf.masked_copy(composed, settings)).data
             for split in (*data.training_names(), *data.validation_names(), *data.test_names()):
                 Split(data, split).files()
