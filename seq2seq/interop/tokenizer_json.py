@@ -15,8 +15,9 @@ from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, PairTokenizer
 from seq2seq.pieces import PRIVATE
 from seq2seq.tokenizer import CONTROL_PIECES, END_ID, TOKENIZER_FILE, UNKNOWN_ID, Tokenizer
 
-_NONCHARACTER = "\ufdd0"
-"""A character that Unicode keeps out of texts."""
+_NONCHARACTER, _HIDDEN_JOINER = "\ufdd0", "\ufdd1"
+"""Characters that Unicode keeps out of texts: at the end of names, and in place of a joiner."""
+_JOINER, _ARABIC_MARK = "\u200d", "\u061c"
 _SPACE, _UNKNOWN_TEXT = "▁", " ⁇ "
 """The character for a space in a piece of SentencePiece, and its text for an unknown piece."""
 _UNIGRAM, _BPE = 1, 2
@@ -120,7 +121,12 @@ def _normalizers(spec: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
         yield _replace(chr(character), private)
     if spec.name == "nmt_nfkc":
         table = base64.b64encode(spec.precompiled_charsmap).decode()
+        # JavaScript has a function in place of the table, which takes joiners for spaces, but not
+        # the mark of Arabic letters.
+        yield _replace(_JOINER, _HIDDEN_JOINER)
+        yield _replace(_ARABIC_MARK, " ")
         yield {"type": "Precompiled", "precompiled_charsmap": table}
+        yield _replace(_HIDDEN_JOINER, _JOINER)
     elif spec.name == "nfkc":
         yield {"type": "NFKC"}
     yield {"type": "Prepend", "prepend": " "}

@@ -98,6 +98,4 @@ def test_an_imported_model_translates(
     table = range(trained.tokenizer.vocab_size)
     ids = [[i if i in table else UNKNOWN_ID for i in line] for line in found["ids"]]
     assert ids == [[*line, END_ID] for line in trained.tokenizer.encode(sentences)]
-    assert [text.strip() for text in found["translations"]] == translate(
-        trained, sentences, longest=50
-    )
+    assert [text.strip() for text in found["translations"]] == translate(trained, sentences)
