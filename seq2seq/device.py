@@ -26,6 +26,11 @@ class Compute:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
 
+    @property
+    def has_fast_forms(self) -> bool:
+        """Whether the fast forms know the device; a Mac's `mps` computes in the plain forms."""
+        return self.device.type in ("cpu", "cuda")
+
     def autocast(self) -> AbstractContextManager[object]:
         """Make the context in which matmuls have this precision, whatever the weights' own."""
         enabled = self.dtype is torch.bfloat16
@@ -34,6 +39,11 @@ class Compute:
     def __str__(self) -> str:
         """Return for example `cuda:0, bfloat16`."""
         return f"{self.device}, {str(self.dtype).removeprefix('torch.')}"
+
+
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """Return the type of sums of many numbers: float64, which a Mac's GPU does not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 T = TypeVar("T")

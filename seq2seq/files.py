@@ -5,7 +5,6 @@ and that it is a regular file.
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import logging
@@ -15,13 +14,14 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from io import BufferedReader
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, BinaryIO, Literal, TypeAlias
 
+from seq2seq import system
 from seq2seq.errors import UserError
 
 MANIFEST = "manifest.json"
@@ -29,6 +29,9 @@ _DEVICES = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 """Folders of devices and of streams, such as /dev/stdout, which may be a file."""
 _NAME_BYTES = 220  # so that more may be added to a name; 255 are allowed
 _TEMPORARY_NAME = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:new|old)")
+
+_still_open: set[str] = set()
+"""Temporary folders that could not be removed."""
 
 Content: TypeAlias = bytes | Callable[[Path], object]
 """The content of a file, or a function that writes a file of that path."""
@@ -59,22 +62,21 @@ def new_folder(folder: Path) -> Iterator[Path]:
     puts it back.
     """
     folder = Path(os.path.abspath(folder))  # a name even for ".", and no link followed
-    with _locked(folder.parent):
-        _remove_leftovers(filter(Path.is_dir, folder.parent.iterdir()))
-        new = _temporary_name(folder)
-        new.mkdir()
-        descriptor = os.open(new, os.O_RDONLY)
-        _lock(descriptor)
-    try:
-        yield new
-        for path in (*new.rglob("*"), new):
-            _flush(path)
-        with _locked(folder.parent):
-            _publish(new, folder)
-        _flush(folder.parent)
-    finally:
-        _remove(new)
-        os.close(descriptor)
+    with ExitStack() as lock:
+        with system.locked(folder.parent):
+            _remove_leftovers(filter(Path.is_dir, folder.parent.iterdir()))
+            new = _temporary_name(folder)
+            new.mkdir()
+            lock.enter_context(system.locked(new))
+        try:
+            yield new
+            for path in (*new.rglob("*"), new):
+                system.flush(path)
+            with system.locked(folder.parent):
+                _publish(new, folder)
+            system.flush(folder.parent)
+        finally:
+            _remove(new)
 
 
 @contextmanager
@@ -100,6 +102,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
             give_name(path, file, partial_path)
         except BaseException:
             if not file.closed and file.tell() == 0:
+                file.close()
                 partial_path.unlink()
             else:
                 message = f"seq2seq: {partial_path}: has what was written until then"
@@ -117,8 +120,9 @@ def give_name(path: Path, file: BinaryIO, partial_path: Path) -> None:
     _keep_mode(file, path)
     file.flush()
     os.fsync(file.fileno())
+    system.let_go(file)
     partial_path.replace(path)
-    _flush(path.parent)
+    system.flush(path.parent)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -127,8 +131,7 @@ def write_file(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = _temporary_name(_shortened(path))
         try:
-            with new.open("xb") as file:
-                _lock(file.fileno())
+            with new.open("xb") as file, system.locked(new, file):
                 _keep_mode(file, path)
                 file.write(content)
                 give_name(path, file, new)
@@ -184,9 +187,18 @@ def errors_as_user_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder for files that need no name once they are open, and remove it afterwards."""
-    with errors_as_user_errors(Path(gettempdir())), TemporaryDirectory() as folder:
-        yield Path(folder)
+    """Make a folder for files that need no name once they are open, and remove it afterwards.
+
+    Where the system removes no open file, it is removed when the next one is made.
+    """
+    with errors_as_user_errors(Path(gettempdir())):
+        for folder in [*_still_open]:
+            shutil.rmtree(folder, ignore_errors=True)
+            _still_open.discard(folder)
+        with TemporaryDirectory(ignore_cleanup_errors=not system.POSIX_FILES) as folder:
+            yield Path(folder)
+        if os.path.exists(folder):
+            _still_open.add(folder)
 
 
 @contextmanager
@@ -218,7 +230,7 @@ def present_name(folder: Path) -> Path:
 def remove_leftovers(parent: Path) -> None:
     """Remove leftovers of dead processes from a folder, and put back what they moved away."""
     if parent.is_dir():
-        with _locked(parent):
+        with system.locked(parent):
             _remove_leftovers(parent.iterdir())
 
 
@@ -285,37 +297,15 @@ def _keep_mode(file: BinaryIO, path: Path) -> None:
     with suppress(FileNotFoundError):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
-            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that processes on this machine rename in it one after the other."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(descriptor)
-        yield
-    finally:
-        with suppress(OSError):
-            # Closing it does not suffice: a process forked by another thread has it open, too.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    with suppress(OSError):  # some file systems have no locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+            system.set_mode(file, stat.S_IMODE(status.st_mode))
 
 
 def _is_unlocked(path: Path) -> bool:
     """Return whether a file or a folder can be locked; False where the file system has no locks."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        finally:
-            os.close(descriptor)
+    if path.is_symlink():
+        return False
+    with suppress(OSError), system.locked(path, wait=False) as is_held:
+        return bool(is_held)
     return False
 
 
@@ -327,18 +317,6 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some file systems can't flush a folder, such as those shared with a virtual machine.
-        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
-
-
 MAX_BYTES = 64 * 1024
 """The largest file of settings that is read; this program's are far smaller."""
 
@@ -347,8 +325,7 @@ MAX_BYTES = 64 * 1024
 def open_regular_file(path: Path, max_bytes: int) -> Iterator[BufferedReader]:
     """Open a regular file, not a link, pipe or device, of at most `max_bytes` bytes."""
     try:
-        # A pipe would wait here for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = system.open_itself(path)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

@@ -41,6 +41,7 @@ from seq2seq.files import (
     write_folder,
 )
 from seq2seq.settings import Kind, settings_of
+from seq2seq.system import memory_bytes, readable_name
 from seq2seq.tokenizer import (
     PADDING_ID,
     PAIR_FILES,
@@ -113,8 +114,8 @@ def meta_transformer(
             " model.d_k, model.d_v, model.max_learned_positions or the vocabulary"
         ) from None
     parameters = sum(map(Tensor.numel, model.parameters()))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if parameters * torch.float32.itemsize > memory:
+    memory = memory_bytes()
+    if memory is not None and parameters * torch.float32.itemsize > memory:
         raise UserError(
             f"a model of {parameters:,} parameters is too large for this machine's memory"
         )
@@ -505,8 +506,7 @@ def read_tensors(path: Path, check: Callable[[Descriptions], None]) -> dict[str,
     `check` raises an error if types or shapes are not those that are expected.
     """
     try:
-        # By its descriptor, because the library opens no path that is not UTF-8.
-        with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:
+        with path.open("rb") as opened, safe_open(readable_name(opened, path), "pt") as file:
             descriptions = {}
             for name in file.keys():  # noqa: SIM118
                 part = file.get_slice(name)

@@ -20,7 +20,7 @@ from torch.optim import Adam
 
 from seq2seq.batches import Batching
 from seq2seq.config import TrainingConfig
-from seq2seq.device import Compute, World
+from seq2seq.device import Compute, World, exact_dtype
 from seq2seq.encoded_corpus import PairIndices
 from seq2seq.errors import UserError
 from seq2seq.loss import label_smoothed_loss
@@ -123,10 +123,11 @@ class Updater:
         # The gradient of the mean loss over the target tokens of the whole step: each micro-batch,
         # (B, S) and (B, T), adds its share.
         self.optimizer.zero_grad()
-        losses = torch.zeros(2, dtype=torch.float64, device=self.compute.device)
+        device = self.compute.device
+        losses = torch.zeros(2, dtype=exact_dtype(device), device=device)
         for number, batch in batches.batches:
             seed_masks(self.seed, step, number)
-            batch = batch.to(self.compute.device)
+            batch = batch.to(device)
             with self.compute.autocast():
                 loss = label_smoothed_loss(
                     model(batch.source, batch.target_input),

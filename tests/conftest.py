@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from seq2seq import system
 from seq2seq.cli.main import main
 from seq2seq.config import TransformerConfig
 from seq2seq.model_folder import TrainedModel, new_transformer
@@ -67,16 +68,17 @@ INTEGRATION = (
     "test_experiments.py",
     "test_readme.py",
     "test_recipes.py",
+    "test_systems.py",
     "test_wheel.py",
 )
 
 
 def pytest_configure() -> None:
     """Take signals that nohup and background jobs ignore: the commands under test inherit that."""
-    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    for number, handler in usual.items():
+    for number in system.signals("SIGHUP", "SIGINT"):
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+            signal.signal(number, usual)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,6 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in folders):
             item.add_marker(pytest.mark.integration)
+        if not system.POSIX_FILES and item.get_closest_marker("posix"):
+            item.add_marker(pytest.mark.skip(reason="needs a POSIX system"))
     # The long ones first, so that no process waits for another one at the end.
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)
 

@@ -33,15 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # in /tmp, where another user may have taken the name.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.dirname(__file__))
     if sys.stderr is None:  # closed: messages would end up among the results
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     log_to_stderr()
     try:
         if sys.stdin is None or sys.stdout is None:
             raise UserError("standard input or output is closed; redirect it, such as to /dev/null")
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            # The bytes of file names stay as they are; what can't be shown is escaped.
-            is_utf8 = sys.stdout.encoding.lower() == "utf-8"
-            sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+        _write_utf8()
         code = _run(words)
         sys.stdout.flush()
         return code
@@ -62,6 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         print(f"seq2seq: {_explain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def _write_utf8() -> None:
+    """Write files and pipes in UTF-8, whatever the locale is; a terminal has its own encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            stream.reconfigure(encoding="utf-8", newline="\n")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The bytes of file names stay as they are; what can't be shown is escaped.
+        is_utf8 = sys.stdout.encoding.lower() == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
 def _explain(error: BaseException) -> str:

@@ -49,6 +49,9 @@ def start_training(
     """Call `run_training` with fast updates, or plain ones for `forms=plain`, and records."""
 
     def make(*given: Any, compute: Compute, **chosen: Any) -> Updater:
+        if not compute.has_fast_forms:
+            logger.info(f"{compute.device} computes in the plain forms")
+            return Updater(*given, compute=compute, **chosen)
         compiled = _compiles(config, compute.device)
         return make_updater(*given, compute=compute, compiled=compiled, **chosen)
 

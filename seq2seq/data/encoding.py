@@ -6,6 +6,7 @@ With noise or BPE-dropout, `SampledCorpus` encodes the text again for each epoch
 import json
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
@@ -14,13 +15,12 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain, compress, count, islice, pairwise, takewhile
 from pathlib import Path
-from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, signal
 from threading import Thread
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 
-from seq2seq import pieces
+from seq2seq import pieces, system
 from seq2seq.controls import target_languages
 from seq2seq.data.checks import Findings
 from seq2seq.data.corpus import FilterConfig
@@ -117,8 +117,7 @@ _FEW_ITEMS = 10  # take less time than processes to start
 def map_in_processes(function: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
     """Map a function in this process, and if there are many items, by one for each core."""
     iterator = iter(items)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    count = min(cores or 1, _MOST)
+    count = min(system.cores(), _MOST)
     yield from map(function, islice(iterator, _FEW_ITEMS) if count > 1 else iterator)
     many = list(islice(iterator, 1))
     if not many:
@@ -155,8 +154,8 @@ def _start(function: Callable[[Any], Any]) -> None:
     _function = function
     pieces.threads = 1
     # A terminal sends some of them to all its processes, and Slurm others: the parent answers.
-    for number in (SIGINT, SIGHUP, SIGUSR1, SIGUSR2):
-        signal(number, SIG_IGN)
+    for number in system.signals("SIGINT", "SIGHUP", "SIGBREAK", "SIGUSR1", "SIGUSR2"):
+        signal.signal(number, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 
 

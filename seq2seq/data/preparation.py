@@ -40,6 +40,7 @@ from seq2seq.data.noise import add_noise
 from seq2seq.encoded_corpus import EncodedCorpus, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder, remove_folder, temporary_folder
+from seq2seq.system import lock_file
 from seq2seq.text import SentencePair, has_text
 from seq2seq.tokenizer import TOKENIZER_FILE, Tokenizer
 
@@ -168,20 +169,10 @@ class _CachedCorpus:
     @contextmanager
     def _only_builder(self) -> Iterator[None]:
         """Lock the name of the folder, after other processes that prepare the same corpus."""
-        from filelock import FileLock, Timeout
-
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder.with_suffix(".lock"))
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            self.log(f"data: another process prepares {self.folder}: waiting for it")
-            lock.acquire()
-        try:
+        waiting = f"data: another process prepares {self.folder}: waiting for it"
+        with lock_file(self.folder.with_suffix(".lock"), lambda: self.log(waiting)):
             yield
-        finally:
-            Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release()
 
     def _digest(self) -> str:
         """Digest the text of training and validation and every setting that shapes the result."""
@@ -241,7 +232,7 @@ class _CachedCorpus:
                 raise UserError("the text of the corpus was changed while it was read; start again")
             for file in sorted(temporary.iterdir()):
                 report["sha256"][file.name] = sha256_of_file(file)
-            (temporary / REPORT_FILE).write_text(json.dumps(report, indent=2))
+            (temporary / REPORT_FILE).write_bytes(json.dumps(report, indent=2).encode())
 
     def _fill(self, folder: Path) -> dict[str, Any]:
         """Write everything but the report, and return its counts and warnings."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seq2seq.changes import changed_code
 from seq2seq.decoder import StepDecoder
-from seq2seq.device import copy_to_device
+from seq2seq.device import copy_to_device, exact_dtype
 from seq2seq.errors import UserError
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchState, nan_error, output_log_probabilities, pad
@@ -120,7 +120,7 @@ def score_targets(
     target_input, rows = copy_to_device(target_input, device), copy_to_device(rows, device)
 
     def of_model(model: Transformer) -> Tensor:
-        """Compute the log-probability of each target token: (tokens,), float64."""
+        """Compute the log-probability of each target token: (tokens,), if possible float64."""
         own_forward = "transformer.Transformer.forward()" in changed_code(model)
         read = model if own_forward else model.decoder_states
         states = read(source, target_input)  # (B, T, D), or (B, T, V) by a user's own `forward`
@@ -131,7 +131,8 @@ def score_targets(
         for chunk, ids in chunks:
             logits = chunk if own_forward else model.project(chunk)  # (size, V)
             log_probabilities = output_log_probabilities(logits)
-            gathered.append(log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1).double())
+            of_tokens = log_probabilities.gather(1, ids.unsqueeze(1)).squeeze(1)  # (size,)
+            gathered.append(of_tokens.to(exact_dtype(device)))
         return torch.cat(gathered)
 
     tokens = mean_log_probabilities(list(map(of_model, models)))

@@ -4,7 +4,6 @@ Next to the output NAME, `NAME.resume.part` has the translations so far, not com
 `NAME.resume.json` says what made them and how far they go: to the end of a chunk.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seq2seq import __version__, files
+from seq2seq import __version__, files, system
 from seq2seq.decoding.many import Chunk, ChunkOutput
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
@@ -128,11 +127,13 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
                 file.seek(0)
                 with create_binary(path) as compressed:
                     shutil.copyfileobj(file, compressed)
+                system.let_go(file)
                 partial_path.unlink()
             else:
                 files.give_name(path, file, partial_path)
         except BaseException:
             if not progress.lines:
+                system.let_go(file)
                 partial_path.unlink()
             else:
                 logger.warning(f"seq2seq: {partial_path}: has what was translated until then")
@@ -189,14 +190,9 @@ def _sha256_of(file: BinaryIO, size: int) -> "hashlib._Hash":
 def open_locked(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read it and to add to it; refuse one that another process is writing."""
     while True:
-        with path.open("a+b") as file:
-            try:  # not by filelock, which empties the file that it locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                reason = "another process is writing it; wait until it ends"
-                raise UserError(f"{path}: {reason}") from None
-            except OSError:  # some file systems have no locks
-                pass
+        with path.open("a+b") as file, system.locked(path, file, wait=False) as is_held:
+            if is_held is False:
+                raise UserError(f"{path}: another process is writing it; wait until it ends")
             if _is_named(path, file):
                 yield file
                 return

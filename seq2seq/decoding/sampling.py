@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seq2seq import search
 from seq2seq.decoding.options import SamplingConfig
-from seq2seq.device import copy_to_device
+from seq2seq.device import copy_to_device, exact_dtype
 
 
 @torch.inference_mode()
@@ -61,14 +61,15 @@ def sampling_weights(log_probabilities: Tensor, config: SamplingConfig) -> tuple
     Tokens outside top_p have weight 0.
     """
     # Relative to the best token, so that no temperature makes all weights underflow.
-    best = log_probabilities.max(dim=-1, keepdim=True).values.double()
+    exact = exact_dtype(log_probabilities.device)
+    best = log_probabilities.max(dim=-1, keepdim=True).values.to(exact)
     vocab_size = log_probabilities.size(-1)
     if config.top_k is None and config.top_p == 1:
         tokens = torch.arange(vocab_size, device=log_probabilities.device)
-        weights = ((log_probabilities.double() - best) / config.temperature).exp()
+        weights = ((log_probabilities.to(exact) - best) / config.temperature).exp()
         return weights, tokens.expand_as(log_probabilities)
     top, tokens = log_probabilities.topk(min(config.top_k or vocab_size, vocab_size))
-    weights = ((top.double() - best) / config.temperature).exp()  # (..., k)
+    weights = ((top.to(exact) - best) / config.temperature).exp()  # (..., k)
     if config.top_p < 1:
         before = weights.cumsum(dim=-1) - weights  # of all more probable tokens
         nucleus = before < config.top_p * weights.sum(dim=-1, keepdim=True)
@@ -97,10 +98,13 @@ class _Samples(search.SearchBatch):
         self.config = config
         shape, longest = (len(max_lengths), config.nbest), max(self.limits) + 1
         uniform = [uniform_numbers(config.seed, key, config.nbest, longest) for key in keys]
-        # (B, nbest, longest)
-        self.uniform = copy_to_device(torch.stack(uniform), max_lengths.device)
+        numbers = torch.stack(uniform)  # (B, nbest, longest)
+        exact = exact_dtype(max_lengths.device)
+        if exact is torch.float32:  # in which a number below 1 may be rounded to 1
+            numbers = (numbers * 2**24).floor() / 2**24
+        self.uniform = copy_to_device(numbers.to(exact), max_lengths.device)
         self.tokens = max_lengths.new_full((*shape, 1), rules["start_id"])  # (B, nbest, T)
-        self.scores = self.uniform.new_zeros(shape)  # (B, nbest), float64
+        self.scores = self.uniform.new_zeros(shape)  # (B, nbest), if possible float64
         self.lengths = max_lengths.new_zeros(shape)  # (B, nbest), `</s>` counted
         self.finished = torch.zeros_like(self.lengths, dtype=torch.bool)  # (B, nbest)
 
@@ -116,7 +120,7 @@ class _Samples(search.SearchBatch):
         index = torch.searchsorted(cumulative, goal, right=True).clamp(max=tokens.size(-1) - 1)
         drawn = tokens.gather(2, index)  # (B, nbest, 1)
         gained = log_probabilities.gather(2, drawn).squeeze(2)  # (B, nbest)
-        self.scores += gained.double().masked_fill(self.finished, 0.0)
+        self.scores += gained.to(self.scores.dtype).masked_fill(self.finished, 0.0)
         self.lengths += ~self.finished
         self.length += 1
         self.tokens = torch.cat((self.tokens, drawn), dim=2)

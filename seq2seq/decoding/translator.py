@@ -73,7 +73,7 @@ class Translator:
             check_ensemble(together)
         self.device = choose_device(options.device)
         on_cpu = self.device.type == "cpu"
-        is_plain = options.forms == "plain"
+        is_plain = options.forms == "plain" or not Compute(self.device).has_fast_forms
         precision = options.precision or ("fp32" if on_cpu or is_plain else "auto")
         self.workers = options.workers or (torch.get_num_threads() if on_cpu else 1)
         tokens = 4096 if options.engine == "ctranslate2" else 2048

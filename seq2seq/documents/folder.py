@@ -26,6 +26,7 @@ from seq2seq.documents.formats import BEGINNING_BYTES, choose_format
 from seq2seq.documents.names import find_format, is_document
 from seq2seq.errors import UserError
 from seq2seq.files import copy_file, errors_as_user_errors, remove_leftovers, write_file
+from seq2seq.system import let_go
 
 MADE = ".translated.jsonl"
 _MAX_BYTES = 2**28
@@ -81,6 +82,7 @@ class FolderTranslation:
             try:
                 self._update_folders()
                 gone = self._forget_the_gone()
+                let_go(self._record)
                 write_file(path, b"\n".join(map(encode, chain(*self.made.values()))))
             except BaseException:
                 self.report(
@@ -134,7 +136,7 @@ class FolderTranslation:
                 if name == MADE:  # it is itself a translation
                     continue
                 try:
-                    self._update(str(relative / name))
+                    self._update((relative / name).as_posix())
                 except (OSError, UserError) as error:
                     self._refuse(error, Path(parent, name))
             made = filter(Path.is_dir, map(output.joinpath, folders))

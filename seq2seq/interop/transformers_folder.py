@@ -15,6 +15,7 @@ from seq2seq.files import parse_json
 from seq2seq.interop import marian
 from seq2seq.interop.marian import EMBEDDINGS, RawModel, Table
 from seq2seq.model_folder import Descriptions, check_finite, meta_transformer, read_tensors
+from seq2seq.system import readable_name
 
 _WEIGHTS, _TORCH_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
@@ -195,10 +196,9 @@ def read_torch_file(path: Path, check: Callable[[Descriptions], None]) -> dict[s
     expected.
     """
     try:
-        # By its descriptor, because the library opens no path that is not UTF-8.
         with path.open("rb") as file:
             # Archives are mapped, not read; PyTorch before 1.6 wrote none.
-            is_archive, name = zipfile.is_zipfile(file), f"/dev/fd/{file.fileno()}"
+            is_archive, name = zipfile.is_zipfile(file), readable_name(file, path)
             loaded = torch.load(name, map_location="cpu", weights_only=True, mmap=is_archive)
         check({name: (value.dtype, tuple(value.shape)) for name, value in loaded.items()})
         if any(value.layout is not torch.strided for value in loaded.values()):

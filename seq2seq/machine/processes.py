@@ -5,8 +5,8 @@ step are shared out, and their gradients are summed; the lines of a validation a
 The main process (rank 0) alone decides and writes. Without torchrun, there is `OneProcess`, which
 doesn't use torch.distributed.
 
-The signals are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes; SIGUSR1 and SIGUSR2, which
-schedulers send before a job ends.
+The signals are Ctrl-C and SIGTERM; SIGHUP, from a terminal that closes, or on Windows SIGBREAK;
+SIGUSR1 and SIGUSR2, which schedulers send before a job ends.
 """
 
 import logging
@@ -30,6 +30,7 @@ from torch.distributed.rendezvous import rendezvous
 from seq2seq.device import Signals, World
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
+from seq2seq.system import signals
 
 T = TypeVar("T")
 
@@ -112,6 +113,8 @@ class Processes(OneProcess):
 
     def own_device(self, device: torch.device) -> torch.device:
         """See `OneProcess.own_device`."""
+        if device.type == "mps":
+            raise UserError(f"device={device}: one GPU for {self.size} processes; use cpu")
         if device.type != "cuda":
             return device
         if device.index is not None:
@@ -266,7 +269,7 @@ logger = logging.getLogger("seq2seq")
 # Signals.
 
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALS = signals("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK", "SIGUSR1", "SIGUSR2")
 
 
 def _install(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:

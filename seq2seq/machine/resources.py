@@ -20,6 +20,7 @@ from typing import TypeVar
 import torch
 
 from seq2seq.errors import UsageError, UserError, out_of_memory
+from seq2seq.system import after_fork
 
 logger = logging.getLogger("seq2seq")
 
@@ -35,10 +36,10 @@ _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def choose_device(name: str, *, processes: int = 1) -> torch.device:
-    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, or `auto`, a GPU if there is one.
+    """Choose a device by name: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, a GPU if there is one.
 
-    If this PyTorch has no kernels for the GPU, `auto` warns and takes the CPU; one of several
-    processes fails instead.
+    A Mac's GPU, `mps`, is used if it is named; `auto` is the CPU there. If this PyTorch has no
+    kernels for the GPU, `auto` warns and takes the CPU; one of several processes fails instead.
     """
     if name == "auto" and not torch.cuda.is_available():
         return torch.device("cpu")
@@ -47,8 +48,10 @@ def choose_device(name: str, *, processes: int = 1) -> torch.device:
         torch.zeros(1, device=device).add(1).item()
     except Exception as error:  # each backend that is missing fails in its own way
         if name != "auto":
-            has_gpu = torch.cuda.is_available()
-            choices = "auto, cpu or cuda" if has_gpu else "auto or cpu, as PyTorch finds no GPU"
+            choices = "auto or cpu, as PyTorch finds no GPU"
+            for gpu, backend in {"cuda": torch.cuda, "mps": torch.backends.mps}.items():
+                if backend.is_available():
+                    choices = f"auto, cpu or {gpu}"
             raise UserError(f"device {name!r} can't be used here: choose {choices}") from None
         reason = out_of_memory(error) or UserError(error)
         if _NO_KERNELS in str(error) and processes == 1:
@@ -69,9 +72,9 @@ def machine_name(device: torch.device) -> str:
 def processor_name() -> str:
     """Return the name of this machine's processor."""
     path = Path("/proc/cpuinfo")
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        if line.startswith(b"model name"):
+            return line.decode(errors="replace").partition(":")[2].strip()
     return platform.machine()
 
 
@@ -91,6 +94,8 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 def _gains_from_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type != "cpu":
+        return False
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -128,7 +133,7 @@ def retain_freed_memory() -> None:
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
+    except (AttributeError, TypeError):  # another library of C, or Windows, which takes no None
         return
     m_trim_threshold, m_top_pad, m_mmap_max = -1, -2, -4
     mallopt(m_mmap_max, 0)
@@ -154,7 +159,7 @@ R = TypeVar("R")
 process_lock = threading.Lock()
 """For calls that take turns: the threads of an operation are a setting of the whole process."""
 # The thread that holds it is not in a child process.
-os.register_at_fork(after_in_child=process_lock._at_fork_reinit)  # type: ignore[attr-defined]
+after_fork(process_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from seq2seq import files
+from seq2seq import files, system
 from seq2seq.errors import UserError
 from seq2seq.machine.processes import OneProcess
 from seq2seq.model_folder import checkpoints
@@ -41,30 +41,24 @@ def sole_writer(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
     A folder made here is removed if it is empty afterwards. A lock ends with its process.
     """
-    from filelock import FileLock, Timeout
-
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     path = RunFolder(folder).lock
-    lock = FileLock(path)
+
+    def refuse_or_say() -> None:
+        if not wait:
+            raise UserError(
+                f"{folder}: another process writes to it; wait until it ends, or choose another"
+                " folder"
+            ) from None
+        logger.info(f"{folder}: waiting until another process has written to it")
+
     try:
         with files.errors_as_user_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with files.errors_as_user_errors(path):
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                if not wait:
-                    raise UserError(
-                        f"{folder}: another process writes to it; wait until it ends, or choose"
-                        " another folder"
-                    ) from None
-                logger.info(f"{folder}: waiting until another process has written to it")
-                lock.acquire()
-        try:
+        with ExitStack() as stack:
+            with files.errors_as_user_errors(path):
+                stack.enter_context(system.lock_file(path, refuse_or_say))
             yield
-        finally:
-            path.unlink(missing_ok=True)
-            lock.release()
     finally:
         for parent in made:
             with suppress(OSError):  # not empty

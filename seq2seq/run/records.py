@@ -170,8 +170,8 @@ class FileRecorder(Recorder):
         return f"{tqdm.format_interval(max(0.0, min(limits)))} left"
 
     def _write(self, step: int, metrics: Metrics) -> None:
-        with self._or_warn(self.path), self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
+        with self._or_warn(self.path), self.path.open("ab") as file:
+            file.write(json.dumps({"step": step, **metrics}).encode() + b"\n")
         with self._or_warn(self.folder.events):
             for name, value in metrics.items():
                 self.events.add_scalar(name, value, step)
@@ -227,6 +227,11 @@ class DeferredFileHandler(MemoryHandler):
 
 
 class _FileHandler(logging.FileHandler):
+    def _open(self) -> io.TextIOWrapper:
+        """Open the file so that its bytes are the same on every system."""
+        path = self.baseFilename
+        return open(path, "a", encoding="utf-8", errors="backslashreplace", newline="\n")
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Ignore errors: on a full disk the training continues without its log."""
 

@@ -1,14 +1,13 @@
 """Documents of strangers, each read and put together in a process of its own.
 
-The process may use so much memory and processor time, and is killed when nobody waits for it any
-more. It imports no PyTorch. The server sends it requests, each the name of a method of `_Reading`
-and its arguments as MessagePack, and reads an answer to each.
+The process may use so much memory and processor time, where the system limits them, and is killed
+when nobody waits for it any more. It imports no PyTorch. The server sends it requests, each the
+name of a method of `_Reading` and its arguments as MessagePack, and reads an answer to each.
 """
 
 import asyncio
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, get_type_hints
 
 from msgspec import convert, msgpack
 
+from seq2seq import system
 from seq2seq.decoding.translation import Translation
 from seq2seq.documents.document import File, Languages
 from seq2seq.documents.formats import read_file
@@ -95,7 +95,7 @@ class Reader:
         try:
             writer.write(len(message).to_bytes(_LENGTH) + message)
             writer.flush()
-        except BrokenPipeError:
+        except OSError:  # a broken pipe, which Windows gives other numbers
             return b""
         return _read(reader)
 
@@ -120,7 +120,7 @@ class Readers:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,  # its errors may quote the text
                     env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                    start_new_session=True,  # Ctrl-C is for the server, which finishes what is open
+                    **system.out_of_reach(),  # Ctrl-C is for the server, which finishes
                 )
             except OSError as error:  # no memory, process or open file is left
                 logger.error(f"seq2seq: no process for a document: {error.strerror}")
@@ -138,7 +138,7 @@ class Readers:
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
     """Wait for a process that was killed, and close its pipes."""
-    with suppress(BrokenPipeError), process:  # what it has not read any more
+    with suppress(OSError), process:  # what it has not read any more
         pass
 
 
@@ -180,11 +180,12 @@ def _readable(lines: Iterable[str]) -> list[str]:
 def serve() -> None:
     """Answer the requests on standard input, within the limits that the arguments give."""
     memory, seconds = map(int, sys.argv[1:])
-    os.nice(10)  # translations come first
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    system.lower_priority()  # translations come first
+    system.limit("AS", memory, memory)
+    system.limit("CPU", seconds, seconds + 1)
+    system.limit("CORE", 0, 0)
+    for number in system.signals("SIGXCPU"):
+        signal.signal(number, signal.SIG_DFL)
     reading = _Reading()
     try:
         while message := _read(sys.stdin.buffer):

@@ -7,7 +7,6 @@ a count holds a text, an address or a key.
 import asyncio
 import logging
 import re
-import resource
 import signal
 import socket
 import time
@@ -22,6 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seq2seq.errors import UsageError, UserError
+from seq2seq.system import allow_open_files
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -178,8 +178,7 @@ def run(server: uvicorn.Server, opened: socket.socket) -> None:
     Threads of what took longer than the grace may still run afterwards.
     """
     # Each connection is an open file, also one of those that are refused.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    allow_open_files()
 
     async def serve() -> None:
         await server.serve(sockets=[opened])

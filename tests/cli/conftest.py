@@ -2,13 +2,11 @@
 
 import json
 import os
-import pty
 import random
 import re
 import select
 import subprocess
 import sys
-import termios
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -123,6 +121,7 @@ class Terminal:
     """The command at a terminal of its own, as a user starts it."""
 
     def __init__(self, *words: str | Path, columns: int = 100, cwd: Path | None = None) -> None:
+        pty, termios = map(pytest.importorskip, ("pty", "termios"))
         self.master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (24, columns))
         command = [sys.executable, "-m", "seq2seq", *map(str, words)]

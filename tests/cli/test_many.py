@@ -1,6 +1,5 @@
 """`seq2seq translate` by several processes, and after it was killed."""
 
-import fcntl
 import gzip
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from seq2seq import system
 from seq2seq.decoding.many import ChunkOutput, make_chunks
 from seq2seq.decoding.resume import resumable_output
 from seq2seq.decoding.translation import OutputWarnings
@@ -220,19 +220,19 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
 def test_a_run_that_opened_the_part_before_it_was_finished_leaves_the_output_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, lock = tmp_path / "out", fcntl.flock
+    output, lock = tmp_path / "out", system.locked
 
     def write() -> None:
         with resumable_output(output, {}) as resumable:
             for _ in resumable.remaining(make_chunks("abc", 2)):
                 resumable.write(ChunkOutput(b"two\n", b"", OutputWarnings()))
 
-    def finish_first(*arguments: Any) -> None:  # between its opening and its locking
-        monkeypatch.setattr(fcntl, "flock", lock)
+    def finish_first(*arguments: Any, **options: Any) -> Any:  # between opening and locking
+        monkeypatch.setattr(system, "locked", lock)
         write()
-        lock(*arguments)
+        return lock(*arguments, **options)
 
-    monkeypatch.setattr(fcntl, "flock", finish_first)
+    monkeypatch.setattr(system, "locked", finish_first)
     with resumable_output(output, {}):
         assert output.read_bytes() == b"two\ntwo\n"
         output.rename(tmp_path / "first")

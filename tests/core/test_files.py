@@ -51,6 +51,7 @@ def test_written_files_are_read(tmp_path: Path) -> None:
     assert sums["empty"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_modes_follow_the_umask(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
@@ -94,6 +95,7 @@ def test_a_file_that_the_manifest_does_not_know_is_refused(model: Path) -> None:
         read_folder(model, ("more",))
 
 
+@pytest.mark.posix
 def test_a_folder_that_cannot_be_flushed_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_folder_that_cannot_be_flushed_is_written(
     assert read_folder(tmp_path / "model") == FILES
 
 
+@pytest.mark.posix
 def test_everything_is_flushed_before_it_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,8 +176,8 @@ def make_link(path: Path) -> None:
     [
         lambda path: make_folder(path, "thesis", "mine"),
         lambda path: make_folder(path, MANIFEST, '{"name": "an extension of a browser"}'),
-        make_link,
-        os.mkfifo,
+        pytest.param(make_link, marks=pytest.mark.posix),
+        pytest.param(lambda path: os.mkfifo(path), marks=pytest.mark.posix),
     ],
     ids=["a folder", "another manifest", "a link", "a pipe"],
 )
@@ -253,6 +256,7 @@ while status:
 """
 
 
+@pytest.mark.posix
 @pytest.mark.integration
 def test_a_kill_at_any_moment_leaves_the_folder_of_before_or_the_new_one(tmp_path: Path) -> None:
     """A process is killed before its 1st, 2nd, ... call that opens, renames or removes a file."""
@@ -284,6 +288,7 @@ def test_concurrent_writers_leave_one_whole_folder_or_file(tmp_path: Path) -> No
     assert names(tmp_path) == ["file", "model"]
 
 
+@pytest.mark.posix
 def test_the_file_that_a_link_names_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "target").write_text("old")
@@ -296,6 +301,7 @@ def test_the_file_that_a_link_names_is_replaced(tmp_path: Path) -> None:
     assert names(tmp_path / "deep") == ["new", "target"]
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("mode", [0o600, 0o640])
 def test_a_replaced_file_keeps_its_mode_from_the_first_byte(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "private"
@@ -307,6 +313,7 @@ def test_a_replaced_file_keeps_its_mode_from_the_first_byte(tmp_path: Path, mode
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
 def test_a_file_that_is_open_as_a_device_is_added_to(tmp_path: Path, folder: str) -> None:
     path = tmp_path / "redirected"

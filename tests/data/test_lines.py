@@ -6,7 +6,6 @@ import io
 import lzma
 import random
 import re
-import resource
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -192,6 +191,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str, says
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_a_file_that_grows_too_large_is_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"text{suffix}"
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:

@@ -1,6 +1,5 @@
 """Memory that runs out: one line, in any command."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
 
 
 def test_a_search_that_is_too_large_is_one_line(model: Path, trial: Callable) -> None:
+    resource = pytest.importorskip("resource")
     command = [sys.executable, "-m", "seq2seq", "translate", "--model", model, "--beam", "1000"]
     limit = 4 * 2**30
     with trial("a size beyond the memory"), (model.parent / "text").open() as text:

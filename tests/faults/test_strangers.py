@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import pickle
-import resource
 import shutil
 import sys
 import time
@@ -198,6 +197,7 @@ def refused(capfd: pytest.CaptureFixture[str], words: list[str], says: str) -> N
 
 
 def peak_megabytes() -> float:
+    resource = pytest.importorskip("resource")
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 

@@ -5,7 +5,6 @@ import logging
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import sys
 import time
@@ -24,6 +23,8 @@ from seq2seq.run.checkpoint import newest_good, progress_file
 from tests.faults.conftest import Trial, Trials
 from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights
+
+resource: Any = pytest.importorskip("resource")  # faults of Windows are not known yet
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
