@@ -13,6 +13,8 @@ unset PYTHONDONTWRITEBYTECODE
 
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
+# No file of the package is opened in the encoding of the locale, which differs by system.
+.venv/bin/ruff check --preview --select PLW1514 seq2seq
 if [ "${1:-}" = --fast ]; then
     shift
     exec .venv/bin/python -m pytest "${parallel[@]}" -m "not slow and not integration" --durations=5 "$@"
