@@ -6,6 +6,8 @@ These tests need the libraries that the page loads; `tests/README.md` says how t
 import functools
 import http.server
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,22 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu import corpus_bleu
 
 pytest.importorskip("onnx", reason="an extra of the tests")
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
-from seq2seq.interop.web import LIBRARY, write_web
-from seq2seq.model_folder import TrainedModel
+from seq2seq.interop.web import LIBRARY, LibraryFile, integrity, write_web
+from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.search import SearchConfig
+from seq2seq.text import read_text_lines
+from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.interop.test_web import NODE, run_page
 from tests.server.page.conftest import browser, checked_page
 
 __all__ = ["browser"]
 
 NODE_MODULES = Path(os.environ.get("TRANSFORMERS_JS", ".")).resolve() / "node_modules"
+
+
+def has_library(file: LibraryFile) -> bool:
+    """Whether a file of the page's libraries is there, in the version that the page runs."""
+    path = NODE_MODULES / file.package / file.path
+    return path.exists() and integrity(path.read_bytes()) == file.integrity
+
+
 WANTED = sorted({f"{file.package}@{file.version}" for file in LIBRARY.values()})
 pytestmark = pytest.mark.skipif(
-    NODE is None or not all((NODE_MODULES / f.package).exists() for f in LIBRARY.values()),
+    NODE is None or not all(map(has_library, LIBRARY.values())),
     reason=f"needs Node and TRANSFORMERS_JS=FOLDER, with npm install {' '.join(WANTED)}",
 )
 MakeTrained = Callable[..., TrainedModel]
@@ -70,6 +83,60 @@ def test_lines_of_all_sorts_have_the_programs_translations(
     assert found == expected(trained, LINES, sentences=True, search=config)
 
 
+@pytest.fixture(scope="module")
+def good_model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    """A model that has learned something: that of `WEB_MODEL`, or one of two minutes."""
+    if (own := os.environ.get("WEB_MODEL")) is not None:
+        return load_model(find_model(Path(own)))
+    run = tmp_path_factory.mktemp("good") / "run"
+    words = ["model=tiny", "schedule=demo", "training.max_steps=1000", f"run_dir={run}"]
+    subprocess.run([sys.executable, "-m", "seq2seq", "train", *words], check=True)
+    return load_model(find_model(run))
+
+
+@pytest.fixture(scope="module")
+def text() -> tuple[list[str], list[str]]:
+    """1,000 sources and their references: the first of `WEB_TEXT`, or of the embedded corpus."""
+    corpus = Path(__file__).parents[2] / "data" / "everyday"
+    names = os.environ.get("WEB_TEXT", f"{corpus}/test.en {corpus}/test.de").split()
+    files = [list(read_text_lines(name)) for name in names]
+    if "WEB_TEXT" not in os.environ:
+        files = [
+            [*side, *read_text_lines(name.replace("test", "valid"))]
+            for side, name in zip(files, names, strict=True)
+        ]
+    sources, references = files
+    return sources[:1000], references[:1000]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam", [1, 4])
+def test_200_lines_are_equal_in_fp32(
+    good_model: TrainedModel, text: tuple[list[str], list[str]], tmp_path: Path, beam: int
+) -> None:
+    write_web(tmp_path / "page", good_model, "fp32")
+    lines = text[0][:200]
+    found = translated(tmp_path / "page", lines, beam=beam)
+    own = expected(good_model, lines, sentences=True, search=SearchConfig(beam_size=beam))
+    different = [pair for pair in zip(found, own, strict=True) if len({*pair}) == 2]
+    assert different == []
+
+
+@pytest.mark.slow
+def test_int8_costs_less_than_three_tenths_of_a_bleu(
+    good_model: TrainedModel, text: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    write_web(tmp_path / "page", good_model, "int8")
+    sources, references = text
+    found = translated(tmp_path / "page", sources)
+    own = expected(good_model, sources, sentences=True)
+    scores = [corpus_bleu(outputs, [references]).score for outputs in (found, own)]
+    print(f"BLEU: int8 {scores[0]:.2f}, fp32 {scores[1]:.2f}; equal:", end=" ")
+    print(sum(map(str.__eq__, found, own)), "of", len(own))
+    assert scores[0] > scores[1] - 0.3
+    assert scores[1] > 10
+
+
 # In Chromium
 
 
@@ -91,6 +158,17 @@ def served(folder: Path) -> Iterator[str]:
 
 
 THREE = LINES[:3]
+CARD = b"""---
+tags: x
+---
+# A name
+
+From *here*.
+
+| set | `|` |
+|---|---|
+| valid | `a\\|b` |
+"""
 
 
 def translate(page: Any, text: str) -> str:
@@ -103,17 +181,89 @@ def translate(page: Any, text: str) -> str:
 def test_the_page_translates_offline_and_asks_no_other_host(
     make_trained: MakeTrained, tmp_path: Path, browser: Any
 ) -> None:
-    trained = make_trained()
-    write_web(
-        tmp_path / "page", trained, "fp32", node_modules=NODE_MODULES, card=b"# A\n\nFrom *here*.\n"
-    )
-    with served(tmp_path / "page") as address, checked_page(browser, address) as page:
+    trained, folder = make_trained(), tmp_path / "page"
+    write_web(folder, trained, "fp32", node_modules=NODE_MODULES, card=CARD)
+    with served(folder) as address, checked_page(browser, address) as page:
         page.goto(address)
         page.locator("#loading").wait_for(state="hidden")
         assert page.title() == "Translate English to German"
         page.locator("#about summary").click()
         page.locator("#model-card p").wait_for()
+        assert page.locator("#model-card p").all_text_contents() == ["From *here*."]
+        assert page.locator("#model-card td").all_text_contents() == ["valid", "a|b"]
         page.context.set_offline(True)
         own = expected(trained, THREE, sentences=True)
         assert [translate(page, line) for line in THREE] == own
         assert translate(page, "\n".join(THREE)) == "\n".join(own)
+
+
+def test_the_page_is_for_everyone_and_translates_into_the_chosen_language(
+    make_model: Callable[..., Any], sentences: list[str], tmp_path: Path, browser: Any
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-core")
+    controls = [">>de<<", ">>he<<"]
+    tokenizer = Tokenizer.train(sentences, TokenizerConfig(vocab_size=60), controls=controls)
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    trained, folder = TrainedModel(model, tokenizer, "en", ""), tmp_path / "page"
+    write_web(folder, trained, "fp32", node_modules=NODE_MODULES, card=CARD)
+    narrow = {"width": 360, "height": 800}
+    with served(folder) as address, checked_page(browser, address, viewport=narrow) as page:
+        page.goto(address)
+        page.locator("#loading").wait_for(state="hidden")
+        for code in ("de", "he"):
+            page.get_by_label("Translate to").select_option(code)
+            own = expected(trained, THREE[:1], sentences=True, to=code)
+            assert [translate(page, THREE[0])] == own
+            assert page.locator("#output").get_attribute("lang") == code
+        page.locator("#about summary").click()
+        page.locator("#model-card p").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = axe.Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("changed", [None, *LIBRARY])
+def test_a_library_that_was_changed_on_its_way_is_not_run(
+    make_trained: MakeTrained, tmp_path: Path, browser: Any, changed: str | None
+) -> None:
+    write_web(tmp_path / "page", make_trained(), "fp32")
+    asked = []
+
+    def answer(route: Any) -> None:
+        (name, file), *_ = (x for x in LIBRARY.items() if x[1].url == route.request.url)
+        asked.append(name)
+        content = (NODE_MODULES / file.package / file.path).read_bytes()
+        kind = "application/wasm" if name == "wasm" else "text/javascript"
+        headers = {"Access-Control-Allow-Origin": "*", "Content-Type": kind}
+        route.fulfill(body=content + b"\n" * (name == changed), headers=headers)
+
+    with served(tmp_path / "page") as address:
+        page = browser.new_page()
+        page.route("https://cdn.jsdelivr.net/**", answer)
+        page.goto(address)
+        page.locator("#loading").wait_for(state="hidden")
+        error = page.locator("#error").text_content()
+        page.close()
+    assert set(asked) == set(LIBRARY), error
+    start = "The libraries can't be loaded from cdn.jsdelivr.net: "
+    assert error.startswith(start) if changed else error == ""
+
+
+def test_what_goes_wrong_is_one_line_on_the_page(
+    make_trained: MakeTrained, tmp_path: Path, browser: Any
+) -> None:
+    folder = tmp_path / "page"
+    write_web(folder, make_trained(), node_modules=NODE_MODULES)
+    page = browser.new_page()
+    page.goto((folder / "index.html").as_uri())
+    page.locator("#error:not(:empty)").wait_for()
+    assert "python -m http.server" in page.locator("#error").text_content()
+    (folder / "tokenizer.json").unlink()
+    with served(folder) as address:
+        page.goto(address)
+        page.locator("#error:not(:empty)").wait_for()
+        message = page.locator("#error").text_content()
+        page.close()
+    assert message == "tokenizer.json can't be loaded (status 404): is the folder complete?"
