@@ -87,12 +87,13 @@ def write_web(
 
     The page loads the two libraries from a CDN, or has a copy of those in `node_modules`.
     """
-    files = onnx_files(trained, precision)
+    files: dict[str, Content] = {}
     addresses = {name: file.url for name, file in LIBRARY.items()}
     if node_modules is not None:
         for name, file in LIBRARY.items():
             files[file.local] = _read_library(node_modules, file)
             addresses[name] = file.local
+    files |= onnx_files(trained, precision)
     files[SETTINGS_FILE] = json_bytes(translator_settings(trained, list(files), card is not None))
     if card is not None:
         files[CARD_FILE] = card

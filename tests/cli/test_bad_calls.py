@@ -62,6 +62,8 @@ CALLS = [
     ("report --model {model}", 2, "unrecognized arguments: --model; seq2seq report --help"),
     ("report {nowhere}", 1, "give the run_dir of a run"),
     ("export --model {model} --to marian -o {folder}", 1, "already exists; choose another folder"),
+    ("export --model {model} --to onnx -o new --library {folder}", 2, "--library is for --to web"),
+    ("export --model {model} --to web -o new --library {folder}", 1, "no such file; in another"),
     ("average --model {nowhere}", 1, "no checkpoints in it"),
     ("average --model {model} --last 0", 2, "--last 0"),
     ("train foo", 2, "missing EQUAL at"),

@@ -66,6 +66,23 @@ const PARTS = {
     return outputs;
   },
 
+  /** The ids of sources by the tokenizer of a folder, and the texts of outputs. */
+  async pieces({ folder, nodeModules, texts, outputs }) {
+    const url = pathToFileURL(`${nodeModules}/@huggingface/tokenizers/dist/tokenizers.min.mjs`);
+    const { Tokenizer } = await import(url);
+    const { prepare } = await load("translator.js");
+    const { Pieces } = await load("pieces.js");
+    const read = (name) => JSON.parse(readFileSync(`${folder}/${name}`));
+    const settings = read("translator.json");
+    prepare(settings);
+    const tokenizer = new Tokenizer(read("tokenizer.json"), read("tokenizer_config.json"));
+    const pieces = new Pieces(tokenizer, settings);
+    return {
+      ids: texts.map((text) => pieces.encode(text)),
+      decoded: outputs.map((ids) => pieces.decode(ids)),
+    };
+  },
+
   /** The translations of lines by a folder, with the libraries that its page runs, and the time. */
   async translate({ folder, nodeModules, lines, options }) {
     const library = (path) => import(pathToFileURL(`${nodeModules}/${path}`));

@@ -26,6 +26,7 @@ from seq2seq.search import SearchConfig
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.interop.test_web import NODE, run_page
+from tests.interop.texts import EMOJI, KINDS, SIX_SCRIPTS, TYPED, random_texts, train_tokenizer
 from tests.server.page.conftest import browser, checked_page
 
 __all__ = ["browser"]
@@ -81,6 +82,23 @@ def test_lines_of_all_sorts_have_the_programs_translations(
     found = translated(tmp_path / "page", LINES, beam=beam)
     config = SearchConfig(beam_size=beam)
     assert found == expected(trained, LINES, sentences=True, search=config)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sources_of_all_scripts_have_the_programs_ids(
+    kind: str, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    tokenizer = train_tokenizer(kind)
+    model = make_model(vocab_size=tokenizer.vocab_size).float()
+    write_web(tmp_path / "page", TrainedModel(model, tokenizer, "en", "de"))
+    texts = [*SIX_SCRIPTS, *TYPED, *EMOJI, "½ ﬁ ☃\u00ad a\u200bb", *random_texts(1000, 5)]
+    texts = [text.strip() for text in texts]
+    expected = tokenizer.encode_source(texts)
+    given = {"folder": str(tmp_path / "page"), "nodeModules": str(NODE_MODULES)}
+    found = run_page("pieces", texts=texts, outputs=expected, **given)
+    assert found["ids"] == expected
+    decoded = [text.strip() for text in found["decoded"]]
+    assert decoded == [text.strip() for text in tokenizer.decode(expected)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ export async function load(ort, Tokenizer, read) {
   const [tokenizer, ...graphs] = await Promise.all(names.map(read));
   const sessions = [];
   for (const graph of graphs) sessions.push(await ort.InferenceSession.create(graph));
-  const pieces = new Pieces(new Tokenizer(decode(tokenizer), {}), settings);
+  const pieces = new Pieces(new Tokenizer(decode(tokenizer), { clean_up_tokenization_spaces: false }), settings);
   return new Translator(new Model(ort, ...sessions), pieces, settings);
 }
 
