@@ -18,29 +18,42 @@ class FlexLayout:
     def __init__(
         self, queries: Side, keys: Side, mask: PaddedMask, *, causal: bool = False
     ) -> None:
-        query_sentence, key_sentence = _sentences(queries), _sentences(keys)  # (N,), (M,)
+        query_sentence, key_sentence = queries.sentences, keys.sentences  # (N,), (M,)
+        rows, keys_in_all = len(query_sentence), len(key_sentence)
 
         def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             same = query_sentence[query] == key_sentence[key]
             return same & (query >= key) if causal else same
 
-        # The keys of a block of queries: from the first one's sentence to the last one's.
-        rows, device = len(query_sentence), query_sentence.device
-        firsts = torch.arange(0, rows, _BLOCK, device=device)  # (blocks,)
-        lasts = (firsts + _BLOCK - 1).clamp(max=rows - 1)
-        start = keys.starts[query_sentence[firsts]] // _BLOCK
-        end = keys.starts[query_sentence[lasts] + 1]
+        # The blocks of keys of a block of queries: from the first row's sentence to the last one's.
+        first_sentences = query_sentence[::_BLOCK]  # (blocks,)
+        starts = (keys.starts[first_sentences] // _BLOCK).int()
+        query_blocks, key_blocks = (
+            torch.arange(-(-count // _BLOCK), dtype=torch.int32, device=starts.device)
+            for count in (rows, keys_in_all)
+        )
         if causal:
-            end = torch.minimum(end, lasts + 1)
-        counts = (end - 1).div(_BLOCK, rounding_mode="floor") - start + 1
-        blocks = torch.arange(-(-len(key_sentence) // _BLOCK), device=device)
-        indices = (start.unsqueeze(1) + blocks).clamp(max=len(blocks) - 1)
-        self.mask = BlockMask.from_kv_blocks(
-            counts.clamp(min=0).int()[None, None],
-            indices.int()[None, None],
-            BLOCK_SIZE=_BLOCK,
+            ends = query_blocks + 1
+        else:
+            last_sentences = query_sentence[_BLOCK - 1 :: _BLOCK]
+            if rows % _BLOCK:
+                last_sentences = torch.cat((last_sentences, query_sentence[-1:]))
+            ends = ((keys.starts[1:][last_sentences] + (_BLOCK - 1)) // _BLOCK).int()
+        # Starts and ends rise, so the blocks of queries of a block of keys are adjacent, too.
+        query_starts = torch.searchsorted(ends, key_blocks, right=True, out_int32=True)
+        query_ends = torch.searchsorted(starts, key_blocks, right=True, out_int32=True)
+        self.mask = BlockMask(
+            seq_lengths=(rows, keys_in_all),
+            kv_num_blocks=(ends - starts)[None, None],
+            kv_indices=_from(starts, key_blocks)[None, None],
+            full_kv_num_blocks=None,
+            full_kv_indices=None,
+            q_num_blocks=(query_ends - query_starts)[None, None],
+            q_indices=_from(query_starts, query_blocks)[None, None],
+            full_q_num_blocks=None,
+            full_q_indices=None,
+            BLOCK_SIZE=(_BLOCK, _BLOCK),
             mask_mod=attends,
-            seq_lengths=(rows, len(key_sentence)),
         )
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, module: RowAttention) -> Tensor:
@@ -50,7 +63,6 @@ class FlexLayout:
         return attended
 
 
-def _sentences(side: Side) -> Tensor:
-    """Return the number of the sentence of each row: (N,)."""
-    rows = torch.arange(len(side.positions), device=side.starts.device)
-    return torch.searchsorted(side.starts[1:], rows, right=True)
+def _from(starts: Tensor, blocks: Tensor) -> Tensor:
+    """Number the blocks from each start (N,) on: (N, M), where the last of all M repeats."""
+    return (starts.unsqueeze(1) + blocks).clamp(max=len(blocks) - 1)

@@ -31,6 +31,8 @@ class Side(NamedTuple):
 
     positions: Tensor
     """(N,), of each row in its sentence."""
+    sentences: Tensor
+    """(N,), the number of each row's sentence."""
     starts: Tensor
     """(P + 1,), the row at which each sentence starts, then N."""
     longest: int
@@ -81,14 +83,17 @@ class Packed:
     def divide(self, ids: Tensor) -> RowBatch:
         """Divide its tensor, or another one of this shape, into those of a batch."""
         m, n, p = self.sizes
-        tensors = torch.split(ids, [m, m, n, n, n, p + 1, p + 1])
-        source, source_positions, target_input, target_output, target_positions, *starts = tensors
+        source, target, starts = torch.split(ids, [3 * m, 4 * n, 2 * (p + 1)])
+        source_ids, source_positions, source_sentences = source.view(3, m).unbind()
+        target_input, target_output, target_positions, target_sentences = target.view(4, n).unbind()
+        source_starts, target_starts = starts.view(2, p + 1).unbind()
+        longest_source, longest_target = self.longest
         return RowBatch(
-            source,
-            Side(source_positions, starts[0], self.longest[0]),
+            source_ids,
+            Side(source_positions, source_sentences, source_starts, longest_source),
             target_input,
             target_output,
-            Side(target_positions, starts[1], self.longest[1]),
+            Side(target_positions, target_sentences, target_starts, longest_target),
         )
 
 
@@ -103,17 +108,18 @@ def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
         filling = np.array([most] * whole + [rest] * (rest > 0), dtype=np.int64)
         lengths.append(np.concatenate((lengths_of_side, filling)))
     sentences = sentences or max(map(len, lengths))
-    starts, positions, outputs = [], [], []
+    starts, places, outputs = [], [], []
     for (ids, _), count, filled in zip(sides, rows, lengths, strict=True):
         ends = np.pad(np.cumsum(filled), (0, sentences - len(filled)), constant_values=count)
         starts.append(np.concatenate(([0], ends)))  # (P + 1,)
-        positions.append(np.arange(count) - np.repeat(starts[-1][:-1], np.diff(starts[-1])))
+        numbers = np.repeat(np.arange(sentences), np.diff(starts[-1]))  # (N,)
+        places.append((np.arange(count) - starts[-1][numbers], numbers))
         outputs.append(np.pad(ids, (0, count - len(ids)), constant_values=PADDING_ID))
     # Shift right: <s> y1 y2 for the output y1 y2 </s>.
     source, target_output = outputs
     target_input = np.roll(target_output, 1)
     target_input[starts[1][: len(sides[1][1])]] = START_ID
-    arrays = (source, positions[0], target_input, target_output, positions[1], *starts)
+    arrays = (source, *places[0], target_input, target_output, *places[1], *starts)
     return Packed(
         torch.from_numpy(np.concatenate(arrays, dtype=np.int64, casting="unsafe")),
         (*rows, sentences),
@@ -312,10 +318,7 @@ class Grid:
         # Padding gets any row: nothing attends to it, and nothing comes back from it.
         slots = torch.where(self.is_token, starts[:-1].unsqueeze(1) + columns, 0)
         self.slots = slots.flatten()  # (P * T,)
-        sentences = torch.arange(len(lengths), device=starts.device)
-        rows = len(side.positions)
-        sentences = sentences.repeat_interleave(lengths, output_size=rows)
-        self.places = sentences * longest + side.positions  # (N,), in P * T
+        self.places = side.sentences * longest + side.positions  # (N,), in P * T
 
     def pad(self, ids: Tensor, padding_id: int) -> Tensor:
         """Put the ids (1, N) of rows in their places, padding around them: (P, T)."""

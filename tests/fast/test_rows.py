@@ -10,6 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
 from seq2seq.batches import Batching, cut
 from seq2seq.config import Positions, Start, TrainingConfig
@@ -144,8 +145,8 @@ def test_the_blocks_of_flex_attention_hold_every_key_of_each_query(
     for of_side in zip(*lengths, strict=True):
         starts = torch.tensor([0, *itertools.accumulate(of_side)])
         positions = torch.cat([torch.arange(length) for length in of_side])
-        sides.append(Side(positions, starts, max(of_side)))
         sentences.append(torch.repeat_interleave(torch.tensor(of_side)))
+        sides.append(Side(positions, sentences[-1], starts, max(of_side)))
     for queries, keys, causal in ((0, 1, False), (1, 0, False), (0, 0, False), (0, 0, True)):
         same = sentences[queries].unsqueeze(1) == sentences[keys]  # (N, M)
         expected = same.tril() if causal else same
@@ -155,6 +156,13 @@ def test_the_blocks_of_flex_attention_hold_every_key_of_each_query(
         attends = mask.mask_mod(zero, zero, n.unsqueeze(1), m)
         in_blocks = mask.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)
         assert torch.equal(attends & in_blocks[: len(n), : len(m)], expected)
+        # The gradient of keys and values reads the blocks of queries of each block of keys.
+        transposed = BlockMask.from_kv_blocks(mask.kv_num_blocks, mask.kv_indices, BLOCK_SIZE=128)
+        assert torch.equal(mask.q_num_blocks, transposed.q_num_blocks)
+        for count, *numbers in zip(
+            mask.q_num_blocks[0, 0], mask.q_indices[0, 0], transposed.q_indices[0, 0], strict=True
+        ):
+            assert torch.equal(*(each[:count] for each in numbers))
 
 
 @pytest.mark.parametrize("small", [0, 2**19], ids=["attention in bf16", "attention in float32"])
