@@ -244,8 +244,8 @@ class Processes(OneProcess):
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         distributed.all_reduce(flat)
         sums = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, total in zip(tensors, sums, strict=True):
-            tensor.copy_(total.view_as(tensor))
+        totals = [total.view_as(tensor) for tensor, total in zip(tensors, sums, strict=True)]
+        torch._foreach_copy_(list(tensors), totals)  # a GPU copies many in one kernel
 
     def _connect(self) -> Store:
         """Open another connection to the store, with keys of this start: the store outlives it."""
