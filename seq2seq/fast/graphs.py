@@ -69,9 +69,20 @@ class Graphs:
         except RuntimeError as error:
             self.works = False
             self.replays.clear()
+            self._renew_generator()
             reason = str(error).splitlines()[0]
             logger.warning(f"CUDA graphs don't work here, so it takes longer: {reason}")
             return None
+
+    def _renew_generator(self) -> None:
+        """Give the random numbers a state that does not belong to a recording that has failed.
+
+        Before PyTorch 2.13, the end of such a recording left the state marked, and the next random
+        numbers outside of a graph were an error.
+        """
+        index = torch.cuda.current_device() if self.device.index is None else self.device.index
+        generator = torch.cuda.default_generators[index]
+        generator.graphsafe_set_state(generator.clone_state())
 
 
 class Buffers:

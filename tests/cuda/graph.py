@@ -64,9 +64,13 @@ class Recorder:
 
     graph: CUDAGraph | None = None
     replays = 0
+    generator_is_marked = False
+    """Whether a recording that failed has left its mark on the random numbers."""
 
     def do(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Do an operation, and note it in the graph that is being recorded, if any."""
+        if self.generator_is_marked and torch.Tag.nondeterministic_seeded in func.tags:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
         return func(*args, **kwargs) if self.graph is None else self.graph.do(func, args, kwargs)
 
     def refuse(self, what: str) -> None:
@@ -78,6 +82,17 @@ class Recorder:
 recorder = Recorder()
 
 
+class Generator:
+    """`torch.cuda.default_generators[0]`, whose numbers come from the CPU's."""
+
+    def clone_state(self) -> "Generator":
+        return Generator()
+
+    def graphsafe_set_state(self, state: "Generator") -> None:
+        assert state is not self
+        recorder.generator_is_marked = False
+
+
 @contextmanager
 def recording(graph: CUDAGraph, **_: object) -> Iterator[None]:
     """`torch.cuda.graph`."""
@@ -85,6 +100,9 @@ def recording(graph: CUDAGraph, **_: object) -> Iterator[None]:
     recorder.graph = graph
     try:
         yield
+    except BaseException:
+        recorder.generator_is_marked = True
+        raise
     finally:
         recorder.graph = None
         graph.end()

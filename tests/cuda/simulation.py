@@ -25,7 +25,7 @@ from tests.cuda.device import (
     of_inside,
     pin,
 )
-from tests.cuda.graph import CUDAGraph, recording
+from tests.cuda.graph import CUDAGraph, Generator, recording
 
 H100 = SimpleNamespace(shared_memory_per_block_optin=227 * 1024)
 # What PyTorch asks CUDA itself, and what must know of the tensors' type.
@@ -39,6 +39,7 @@ REPLACED: tuple[tuple[object, str, object], ...] = (
     (torch.cuda, "get_device_capability", lambda *_: (9, 0)),
     (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
     (torch.cuda, "current_stream", lambda _=None: None),
+    (torch.cuda, "default_generators", (Generator(),)),
     (torch.cuda, "Event", Event),
     (torch.cuda, "CUDAGraph", CUDAGraph),
     (torch.cuda, "graph", recording),

@@ -17,7 +17,12 @@ from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast.attention import FlexLayout
 from seq2seq.fast.rows import GridLayout
-from seq2seq.fast.training import ResidualNorm, StepNumbers, can_compile, choose_layout
+from seq2seq.fast.training import (
+    ResidualNorm,
+    StepNumbers,
+    can_compile,
+    choose_layout,
+)
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.checkpoint import restore_checkpoint, save_checkpoint
@@ -203,6 +208,28 @@ def test_recording_that_fails_leaves_a_training_without_graphs(
         expected, found = (update(trainer, step) for trainer in (single, failing))
         assert found.smoothed == expected.smoothed
     reason = "CUDA error: operation not permitted"
+    assert warned == [f"CUDA graphs don't work here, so it takes longer: {reason}"]
+    torch.testing.assert_close(*map(weights_of, (single, failing)), rtol=0, atol=0)
+
+
+def test_recording_that_fails_in_the_middle_leaves_dropout_as_it_was(
+    corpus: EncodedCorpus, warned: list[str]
+) -> None:
+    single, failing = (make_trainer(corpus, CUDA, dropout=0.3) for _ in range(2))
+    without_graphs(single)
+    recorded: list[bool] = []
+
+    def reads_a_number(*_: object) -> None:
+        recorded.append(recorder.graph is not None)
+        if recorded[-1]:
+            torch.ones((), device="cuda").item()
+
+    failing.updater.fast.model.decoder.layers[0].register_forward_hook(reads_a_number)
+    for step in steps_of(single, 4):
+        expected, found = (update(trainer, step) for trainer in (single, failing))
+        assert found.smoothed == expected.smoothed
+    assert recorded == [False, True, False, False, False]
+    reason = "operation not permitted when stream is capturing: item"
     assert warned == [f"CUDA graphs don't work here, so it takes longer: {reason}"]
     torch.testing.assert_close(*map(weights_of, (single, failing)), rtol=0, atol=0)
 
