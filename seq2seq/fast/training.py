@@ -292,9 +292,14 @@ class FastModel:
         self._exchange_modules()
         self.chunk: Chunk = loss_of_chunk
         if self.compiled:
-            for layer in (*self.model.encoder.layers, *self.model.decoder.layers):
-                layer.compile(dynamic=False)
-            self.chunk = torch.compile(loss_of_chunk, dynamic=False)
+            self._compile()
+
+    def _compile(self) -> None:
+        """Compile the layers, a chunk of the loss, and dropout of the embeddings."""
+        for layer in (*self.model.encoder.layers, *self.model.decoder.layers):
+            layer.compile(dynamic=False)
+        self.model.dropout.compile(dynamic=False)
+        self.chunk = torch.compile(loss_of_chunk, dynamic=False)
 
     def _exchange_modules(self) -> None:
         """Put fast modules in place; parameters and their names don't change."""

@@ -176,7 +176,7 @@ def test_each_dropout_begins_at_none_and_rises(
 
 @pytest.mark.parametrize(
     ("choices", "programs"),
-    [({}, 5), ({"attention_dropout": 0.1}, 0), ({"d_k": 3}, 0), (ALL_MODERN, 0)],
+    [({}, 6), ({"attention_dropout": 0.1}, 0), ({"d_k": 3}, 0), (ALL_MODERN, 0)],
     ids=["one shape", "attention's dropout", "narrow heads", "modern"],
 )
 def test_only_what_has_one_shape_is_compiled(
@@ -192,7 +192,7 @@ def test_only_what_has_one_shape_is_compiled(
         torch, "compile", lambda function, **_: compiled.append(function) or function
     )
     trainer = make_trainer(corpus, CUDA, **choices)
-    assert len(compiled) == programs  # two layers on each side, and a chunk of the loss
+    assert len(compiled) == programs  # two layers on each side, dropout, the loss
     for step in steps_of(trainer, 2):
         update(trainer, step)
 

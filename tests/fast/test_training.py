@@ -139,8 +139,8 @@ def test_all_layers_of_a_kind_are_one_program_for_all_batches(
             loss.backward()
             losses.append(loss.item())
     assert losses[3:] == pytest.approx(losses[:3], rel=0.01)
-    # The encoder's, the decoder's and that of a chunk of the loss.
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= before + 5
+    # The encoder's, the decoder's, those of dropout on either side, and of a chunk of the loss.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= before + 7
 
 
 @pytest.mark.filterwarnings("ignore")
