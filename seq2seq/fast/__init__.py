@@ -5,12 +5,13 @@
 | `updates` | `Updater` | training |
 | `training` | a model in training mode and `label_smoothed_loss` | training |
 | `rows` | a forward pass over padded sentences | training |
-| `fused` | equation 1 | both, GPU |
+| `fused` | equation 1, projections, a linear layer with its ReLU | both, GPU |
 | `attention` | attention within padded sentences | training, GPU |
 | `packed` | `nn.Linear` and the projections of `MultiHeadAttention` | translation, CPU |
 | `decoder` | `IncrementalDecoder` | translation, a form each for CPU and GPU |
 | `search` | `Beams` | translation |
 | `graphs` | starting the kernels of a function one by one | both, GPU |
+| `trials` | forms above, where no GPU has yet said which is faster | training, GPU |
 
 Nothing here may change a result by more than rounding. `FastModel` and `use_translation_kernels`
 put the forms in place: `replace_modules` exchanges modules for others that share their parameters,

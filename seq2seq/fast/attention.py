@@ -3,42 +3,47 @@
 Its tiles of 128 rows hold several short sentences.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from seq2seq.fast.rows import PaddedMask, RowAttention, Side
-
-_BLOCK = 128
+from seq2seq.fast.trials import on_trial
 
 
 class FlexLayout:
     """Rows attend within their sentence by FlexAttention."""
 
+    block = 64 if on_trial("blocks_of_64") else 128
+    """The rows of a block of queries, and of keys."""
+    kernel_options: Any = {"BLOCKS_ARE_CONTIGUOUS": True} if on_trial("contiguous_blocks") else None
+
     def __init__(
         self, queries: Side, keys: Side, mask: PaddedMask, *, causal: bool = False
     ) -> None:
         query_sentence, key_sentence = queries.sentences, keys.sentences  # (N,), (M,)
-        rows, keys_in_all = len(query_sentence), len(key_sentence)
+        block, rows, keys_in_all = self.block, len(query_sentence), len(key_sentence)
 
         def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             same = query_sentence[query] == key_sentence[key]
             return same & (query >= key) if causal else same
 
         # The blocks of keys of a block of queries: from the first row's sentence to the last one's.
-        first_sentences = query_sentence[::_BLOCK]  # (blocks,)
-        starts = (keys.starts[first_sentences] // _BLOCK).int()
+        first_sentences = query_sentence[::block]  # (blocks,)
+        starts = (keys.starts[first_sentences] // block).int()
         query_blocks, key_blocks = (
-            torch.arange(-(-count // _BLOCK), dtype=torch.int32, device=starts.device)
+            torch.arange(-(-count // block), dtype=torch.int32, device=starts.device)
             for count in (rows, keys_in_all)
         )
         if causal:
             ends = query_blocks + 1
         else:
-            last_sentences = query_sentence[_BLOCK - 1 :: _BLOCK]
-            if rows % _BLOCK:
+            last_sentences = query_sentence[block - 1 :: block]
+            if rows % block:
                 last_sentences = torch.cat((last_sentences, query_sentence[-1:]))
-            ends = ((keys.starts[1:][last_sentences] + (_BLOCK - 1)) // _BLOCK).int()
+            ends = ((keys.starts[1:][last_sentences] + (block - 1)) // block).int()
         # Starts and ends rise, so the blocks of queries of a block of keys are adjacent, too.
         query_starts = torch.searchsorted(ends, key_blocks, right=True, out_int32=True)
         query_ends = torch.searchsorted(starts, key_blocks, right=True, out_int32=True)
@@ -52,13 +57,15 @@ class FlexLayout:
             q_indices=_from(query_starts, query_blocks)[None, None],
             full_q_num_blocks=None,
             full_q_indices=None,
-            BLOCK_SIZE=(_BLOCK, _BLOCK),
+            BLOCK_SIZE=(block, block),
             mask_mod=attends,
         )
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, module: RowAttention) -> Tensor:
         """See `Layout.attend`; weights are not dropped out."""
-        attended = flex_attention(query, key, value, block_mask=self.mask)  # (1, H, N, d_v)
+        attended = flex_attention(  # (1, H, N, d_v)
+            query, key, value, block_mask=self.mask, kernel_options=self.kernel_options
+        )
         assert isinstance(attended, Tensor)
         return attended
 

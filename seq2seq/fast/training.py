@@ -17,6 +17,7 @@ from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
 from seq2seq.fast.fused import JoinedProjections, has_matrices, use_fused_attention
+from seq2seq.fast.trials import on_trial
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
@@ -296,8 +297,11 @@ class FastModel:
 
     def _compile(self) -> None:
         """Compile the layers, a chunk of the loss, and dropout of the embeddings."""
+        options: dict[str, Any] | None = None
+        if on_trial("autotune"):  # the matmuls remain cuBLAS's
+            options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN"}
         for layer in (*self.model.encoder.layers, *self.model.decoder.layers):
-            layer.compile(dynamic=False)
+            layer.compile(dynamic=False, options=options)
         self.model.dropout.compile(dynamic=False)
         self.chunk = torch.compile(loss_of_chunk, dynamic=False)
 

@@ -28,6 +28,7 @@ from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast import rows
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.training import FastModel, StepNumbers
+from seq2seq.fast.trials import on_trial
 from seq2seq.settings import Setting
 from seq2seq.transformer import Transformer
 from seq2seq.update import (
@@ -92,7 +93,8 @@ class FastUpdater(Updater):
         self.fast.model.positions(weight.new_empty(1, max(longest), weight.size(1)))
         if not self.fast.one_shape:
             return
-        source, target = (-(-tokens // 64) * 64 for tokens in most_tokens)
+        multiple = 128 if on_trial("rows_of_128") else 64
+        source, target = (-(-tokens // multiple) * multiple for tokens in most_tokens)
         self.shape = rows.Shape((source, target), None, None)
         if self.fast.joins:
             # At most half as many pairs (see `cut`), then the sentences that fill up.

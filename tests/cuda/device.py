@@ -326,7 +326,14 @@ class _Attention(torch.autograd.Function):
         return *made, None, None
 
 
-def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, block_mask: BlockMask) -> Tensor:
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_mask: BlockMask,
+    kernel_options: object = None,
+) -> Tensor:
     """`flex_attention` in operations that a graph records."""
     rows, keys = (torch.arange(x.size(2), device="cuda") for x in (query, key))
     first = torch.zeros((), dtype=torch.long, device="cuda")

@@ -136,11 +136,13 @@ BORDERS = [([127, 1, 5], [128, 3, 9]), ([255, 2], [256, 40]), ([300, 1, 90], [1,
 @example(list(zip(*BORDERS[0], strict=True)))
 @example(list(zip(*BORDERS[1], strict=True)))
 @example(list(zip(*BORDERS[2], strict=True)))
+@pytest.mark.parametrize("block", [64, 128])
 def test_the_blocks_of_flex_attention_hold_every_key_of_each_query(
-    lengths: list[tuple[int, int]],
+    block: int, lengths: list[tuple[int, int]]
 ) -> None:
     from seq2seq.fast.attention import FlexLayout
 
+    layout = type("Layout", (FlexLayout,), {"block": block})
     sides, sentences = [], []
     for of_side in zip(*lengths, strict=True):
         starts = torch.tensor([0, *itertools.accumulate(of_side)])
@@ -150,14 +152,18 @@ def test_the_blocks_of_flex_attention_hold_every_key_of_each_query(
     for queries, keys, causal in ((0, 1, False), (1, 0, False), (0, 0, False), (0, 0, True)):
         same = sentences[queries].unsqueeze(1) == sentences[keys]  # (N, M)
         expected = same.tril() if causal else same
-        mask = FlexLayout(sides[queries], sides[keys], no_mask, causal=causal).mask
+        mask = layout(sides[queries], sides[keys], no_mask, causal=causal).mask
         n, m = (torch.arange(size) for size in expected.shape)
         zero = torch.tensor(0)
         attends = mask.mask_mod(zero, zero, n.unsqueeze(1), m)
-        in_blocks = mask.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)
+        in_blocks = mask.to_dense()[0, 0].bool()
+        in_blocks = in_blocks.repeat_interleave(block, 0).repeat_interleave(block, 1)
         assert torch.equal(attends & in_blocks[: len(n), : len(m)], expected)
+        adjacent = mask.kv_indices.diff(dim=-1)[0, 0] == 1  # as "contiguous_blocks" has it
+        for row, count in zip(adjacent, mask.kv_num_blocks[0, 0], strict=True):
+            assert row[: max(0, count - 1)].all()
         # The gradient of keys and values reads the blocks of queries of each block of keys.
-        transposed = BlockMask.from_kv_blocks(mask.kv_num_blocks, mask.kv_indices, BLOCK_SIZE=128)
+        transposed = BlockMask.from_kv_blocks(mask.kv_num_blocks, mask.kv_indices)
         assert torch.equal(mask.q_num_blocks, transposed.q_num_blocks)
         for count, *numbers in zip(
             mask.q_num_blocks[0, 0], mask.q_indices[0, 0], transposed.q_indices[0, 0], strict=True
