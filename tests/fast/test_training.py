@@ -20,8 +20,11 @@ from seq2seq.fast.training import (
     FastModel,
     GpuDropout,
     choose_layout,
+    loss_by_sums,
+    loss_of_chunk,
     random_keep_mask,
 )
+from seq2seq.fast.trials import on_trial
 from seq2seq.fast.updates import FastUpdater
 from seq2seq.transformer import attention
 from tests.conftest import MakeModel
@@ -64,6 +67,22 @@ def test_hooks_read_the_weights_of_fused_attention() -> None:
     with_hook = fused_attention(*heads(), MASK, dropout)
     torch.testing.assert_close(with_hook, fused_attention(*heads(), MASK, nn.Dropout(0.0)))
     assert [weights.shape for weights in recorded] == [(3, 2, 4, 5)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_loss_by_sums_is_that_of_the_log_probabilities(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    logits = (10 * torch.randn(50, 300)).to(dtype)
+    targets = torch.randint(0, 300, (50,)) * (torch.rand(50) < 0.8)  # 0 is padding
+    found = loss_by_sums(logits, targets, 0.1)
+    rtol = 1e-12 if dtype is torch.float64 else 1e-5
+    torch.testing.assert_close(found, loss_of_chunk(logits, targets, 0.1), rtol=rtol, atol=rtol)
+
+
+def test_a_trial_that_is_mistyped_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQ2SEQ_TRIALS", "loss_by_sum")
+    with pytest.raises(ValueError, match=r"loss_by_sum: not among .*loss_by_sums"):
+        on_trial("autotune")
 
 
 @pytest.mark.parametrize(
