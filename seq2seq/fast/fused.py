@@ -1,13 +1,14 @@
-"""Attention in fewer kernels: one for equation 1, one for several projections."""
+"""Layers in fewer kernels: equation 1, several projections, a linear layer and its ReLU."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
 from seq2seq.decoder import override
-from seq2seq.transformer import MultiHeadAttention, Transformer, attention
+from seq2seq.transformer import FeedForward, MultiHeadAttention, Transformer, attention
 
 
 def fused_attention(
@@ -69,3 +70,42 @@ def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
     biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
     projected = F.linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
     return torch.split(projected, [linear.out_features for linear in linears], dim=-1)
+
+
+class ReluInMatmul(FeedForward):
+    """Equation 2 with its first bias and ReLU in the matmul before them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `FeedForward.forward`."""
+        weight: Tensor = self.inner.weight
+        bias: Tensor = self.inner.bias
+        device = x.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            x, weight, bias = x.to(dtype), weight.to(dtype), bias.to(dtype)
+        rows = x.flatten(0, -2)  # (B * T, D)
+        hidden: Tensor = _LinearRelu.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
+        return self.outer(self.dropout(hidden.view(*x.shape[:-1], -1)))
+
+
+class _LinearRelu(Function):
+    """Computes max(0, x W^T + b) of rows x (N, D) by one kernel."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        hidden = torch._addmm_activation(bias, x, weight.t())
+        ctx.save_for_backward(x, weight, hidden)
+        return hidden
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, ...]:
+        x, weight, hidden = ctx.saved_tensors  # type: ignore[attr-defined]
+        gradient = gradient * (hidden > 0)
+        return gradient @ weight, gradient.t() @ x, gradient.sum(0)
+
+
+def can_put_relu_in_matmul(module: nn.Module) -> bool:
+    """Return whether a module computes equation 2 by a matrix, a bias and the ReLU."""
+    if type(module) is not FeedForward or module.activation is not torch.relu:
+        return False
+    return type(module.inner) is nn.Linear and module.inner.bias is not None

@@ -16,7 +16,13 @@ from seq2seq.changes import changed_code, changed_functions, report_unused
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast import replace_modules, rows
-from seq2seq.fast.fused import JoinedProjections, has_matrices, use_fused_attention
+from seq2seq.fast.fused import (
+    JoinedProjections,
+    ReluInMatmul,
+    can_put_relu_in_matmul,
+    has_matrices,
+    use_fused_attention,
+)
 from seq2seq.fast.trials import on_trial
 from seq2seq.loss import Loss, label_smoothed_loss
 from seq2seq.tokenizer import PADDING_ID
@@ -225,6 +231,11 @@ def changed_attention(model: Transformer) -> list[str]:
     return [name for name in changed_code(model) if name.startswith(repeated)]
 
 
+def changed_feed_forward(model: Transformer) -> list[str]:
+    """Return the changes of what `ReluInMatmul` computes in its own way."""
+    return [name for name in changed_code(model) if name.startswith("transformer.FeedForward")]
+
+
 def changed_loss(model: Transformer) -> list[str]:
     """Return the changes of what `projected_loss` computes in its own way."""
     names = "forward", "project", "output_matrix"
@@ -327,6 +338,9 @@ class FastModel:
                 if type(module) is MultiHeadAttention and has_matrices(module):
                     override(module, JoinedProjections)
             use_fused_attention(model)
+        if on_gpu and on_trial("relu_in_matmul") and not changed_feed_forward(model):
+            for module in filter(can_put_relu_in_matmul, model.modules()):
+                override(module, ReluInMatmul)
         rows.read_rows(model)
         if self.dropout:
             kind = GpuDropout if on_gpu else CpuDropout

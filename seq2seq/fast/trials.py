@@ -18,6 +18,7 @@ TRIALS = {
     "autotune": "PyTorch's compiler tries the tiles of attention, and those of its own kernels",
     "blocks_of_64": "masks in blocks of 64 rows; on an H100 with autotune alone",
     "loss_by_sums": "the sum of the log-probabilities from that of the logits",
+    "relu_in_matmul": "bias and ReLU in the matmul before them",
 }
 
 

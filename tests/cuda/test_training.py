@@ -16,12 +16,14 @@ from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast.attention import FlexLayout
+from seq2seq.fast.fused import ReluInMatmul
 from seq2seq.fast.rows import GridLayout
 from seq2seq.fast.training import (
     ResidualNorm,
     StepNumbers,
     can_compile,
     choose_layout,
+    loss_by_sums,
 )
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import TrainedModel, new_transformer
@@ -232,6 +234,23 @@ def test_recording_that_fails_in_the_middle_leaves_dropout_as_it_was(
     reason = "operation not permitted when stream is capturing: item"
     assert warned == [f"CUDA graphs don't work here, so it takes longer: {reason}"]
     torch.testing.assert_close(*map(weights_of, (single, failing)), rtol=0, atol=0)
+
+
+def test_forms_on_trial_compute_the_same(
+    corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for names in ("", "relu_in_matmul,loss_by_sums,rows_of_128,autotune"):
+        monkeypatch.setenv("SEQ2SEQ_TRIALS", names)
+        trainer = make_trainer(corpus, CUDA, torch.float32)
+        updates = [update(trainer, step) for step in steps_of(trainer, 5)]
+        found.append([(each.smoothed, each.gradient_norm) for each in updates])
+        multiple = 128 if names else 64
+        assert all(rows % multiple == 0 for rows in trainer.updater.shape.rows)
+        layers = trainer.updater.fast.model.encoder.layers
+        assert isinstance(layers[0].feed_forward, ReluInMatmul) == bool(names)
+        assert (trainer.updater.fast.chunk is loss_by_sums) == bool(names)
+    torch.testing.assert_close(torch.tensor(found[0]), torch.tensor(found[1]), rtol=1e-4, atol=1e-4)
 
 
 def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.batches import Batching
-from seq2seq.config import Positions, TrainingConfig
+from seq2seq.config import Positions, TrainingConfig, TransformerConfig
+from seq2seq.decoder import override
 from seq2seq.device import Compute
-from seq2seq.fast.fused import fused_attention
+from seq2seq.fast.fused import ReluInMatmul, can_put_relu_in_matmul, fused_attention
 from seq2seq.fast.rows import pack
 from seq2seq.fast.training import (
     CpuDropout,
@@ -26,7 +27,7 @@ from seq2seq.fast.training import (
 )
 from seq2seq.fast.trials import on_trial
 from seq2seq.fast.updates import FastUpdater
-from seq2seq.transformer import attention
+from seq2seq.transformer import FeedForward, attention
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
@@ -77,6 +78,34 @@ def test_the_loss_by_sums_is_that_of_the_log_probabilities(dtype: torch.dtype) -
     found = loss_by_sums(logits, targets, 0.1)
     rtol = 1e-12 if dtype is torch.float64 else 1e-5
     torch.testing.assert_close(found, loss_of_chunk(logits, targets, 0.1), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_relu_in_the_matmul_is_the_plain_one(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    config = TransformerConfig(d_model=16, d_ff=40)
+    plain = FeedForward(config).to(torch.float32 if dtype is torch.bfloat16 else dtype)
+    fused = copy.deepcopy(plain)
+    assert can_put_relu_in_matmul(fused)
+    override(fused, ReluInMatmul)
+    x = torch.randn(2, 7, 16).to(dtype)
+    results = []
+    for form in (plain, fused):
+        given = x.clone().requires_grad_()
+        with Compute(dtype=dtype).autocast():
+            out = form(given)
+        out.tanh().sum().backward()
+        results.append([out, given.grad, *(p.grad for p in form.parameters())])
+    tolerance = 1e-12 if dtype is torch.float64 else 2e-2
+    torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+
+
+def test_only_the_papers_relu_is_put_in_the_matmul() -> None:
+    config = TransformerConfig(d_model=16, d_ff=40)
+    gelu, low_rank = FeedForward(config), FeedForward(config)
+    gelu.activation, low_rank.inner = nn.functional.gelu, nn.Linear(16, 40, bias=False)
+    own = type("Own", (FeedForward,), {})(config)
+    assert not any(map(can_put_relu_in_matmul, (gelu, low_rank, own, nn.Linear(2, 2))))
 
 
 def test_a_trial_that_is_mistyped_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
