@@ -117,6 +117,16 @@ def test_a_row_at_a_quarter_has_its_widths_divided_by_four(row: PaperRow) -> Non
     assert table_settings(config.model, config.training.label_smoothing) == expected
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_on_kftt_has_the_size_of_the_table(row: PaperRow) -> None:
+    config = composed("experiment=table3_kftt", *row.overrides())
+    settings = table_settings(config.model, config.training.label_smoothing)
+    assert settings == {**BASE, **row.settings}
+    training = config.training
+    assert (training.average_checkpoints, training.validate_mean) == (1, False)
+    assert (training.dropout_warmup_steps, training.patience) == (None, None)
+
+
 @pytest.mark.parametrize("change", [*ALL_MODERN, "all", "paper"])
 def test_a_modern_experiment_changes_the_model_alone(change: str) -> None:
     config, paper = (composed(f"experiment=modern/{name}") for name in (change, "paper"))

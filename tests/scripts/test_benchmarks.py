@@ -39,7 +39,8 @@ def test_a_translation_is_measured_for_each_system(
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="needs a PyTorch without CUDA")
 def test_each_form_asks_less_of_a_gpu_than_the_one_before() -> None:
     sizes = ["--layers", "1", "--vocab-size", "1000", "--length", "20", "--sentences", "3"]
-    found = rows("count.py", *sizes, "--steps", "5")
+    *found, _, update = rows("count.py", *sizes, "--steps", "5", "--tokens", "64")
     launched = [int(row[3]) for row in found[1:]]
     assert launched[1] < launched[0]
     assert found[-1][3:] == ["2", "0"]  # a graph and a mask, no wait
+    assert 0 < int(update[1]) < 300
