@@ -100,19 +100,24 @@ def test_table_3_has_every_row_with_two_seeds(
 
     def seq2seq(*words: str, **variables: str) -> str:
         calls.append(words)
-        assert words[0] == "runs" or variables == {"CORPORA": "/corpora"}
-        return "the table\n"
+        if words[0] == "train":
+            assert variables == {"CORPORA": "/corpora"}
+            return ""
+        assert words[:3] == ("runs", "--format", "json")
+        better = {"perplexity": 5.0, "BLEU": 30.5 if "B_dk16" in words[3] else 30.0}
+        return json.dumps([better, {"perplexity": 6.0, "BLEU": 30.0}])
 
     monkeypatch.setitem(results["table_3"].__globals__, "seq2seq", seq2seq)
-    assert results["table_3"](tmp_path, Path("/corpora"), ["device=cpu"]) == "the table\n"
-    *trainings, overview = calls
+    page = results["table_3"](tmp_path, Path("/corpora"), ["device=cpu"])
+    trainings = [words for words in calls if words[0] == "train"]
     assert len(trainings) == 38
     run = tmp_path / "B_dk16_2"
     words = ("experiment=table3_quarter", "model.d_k=4", "seed=2", f"run_dir={run}", "resume=auto")
     assert ("train", *words, "device=cpu") in trainings
-    folders = [word.removeprefix("run_dir=") for words in trainings for word in words[2:-2]]
-    assert set(overview[1:]) <= set(folders)
-    assert str(run) in overview
+    assert ("runs", "--format", "json", str(tmp_path / "B_dk16_1"), str(run)) in calls
+    row = "| B_dk16 | d_k 4 | 5.50 (+0.00) | 5.16 (+0.24) | 30.25 (+0.25) | 25.1 (-0.7) |"
+    assert row in page.splitlines()
+    assert "| big | d_model 256, d_ff 1024, num_heads 16, dropout 0.3 | not run |" in page
 
 
 def test_modern_models_have_the_better_rate_and_what_diverged_is_said(
