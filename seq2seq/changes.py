@@ -32,6 +32,7 @@ _KNOWN = (
     "typing",
     "torch.",
     f"{PACKAGE}.decoder",
+    f"{PACKAGE}.decoding.",
     f"{PACKAGE}.fast.",
     *(f"{PACKAGE}.{name}" for name in MODEL),
 )
@@ -79,7 +80,7 @@ def changed_classes(model: nn.Module) -> list[str]:
     names = dict[str, None]()
     for module in model.modules():
         types = type(module).__mro__
-        own = [each for each in types if not each.__module__.startswith(_KNOWN)]
+        own = [each for each in types if is_own(each.__module__)]
         if own or (types[0].__module__.startswith("torch.") and types[0] not in _LAYERS):
             names[types[0].__qualname__] = None
         replaced = {key for each in own for key, v in vars(each).items() if callable(v)}
@@ -91,6 +92,11 @@ def changed_classes(model: nn.Module) -> list[str]:
                     names[f"{start}.{each.__qualname__}.{key}()"] = None
                     break
     return list(names)
+
+
+def is_own(module: str) -> bool:
+    """Return whether a class of a module with this name is a user's own."""
+    return not module.startswith(_KNOWN)
 
 
 def digests(module: ModuleType) -> dict[str, str]:

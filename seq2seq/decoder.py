@@ -334,20 +334,26 @@ def computes_the_same(
     padded; the hypotheses are exchanged on the way.
     """
     plain = disturbed(model if expected is None else expected).eval()
-    device, vocab_size = plain.embedding.weight.device, plain.embedding.num_embeddings
-    learned = plain.config.positions is Positions.learned
-    longest = min(40, plain.config.max_learned_positions) if learned else 40
-    source = (torch.arange(60, device=device).view(2, 30)[:, :longest] * 7 + 1) % vocab_size
-    source[source == plain.padding_id] = (plain.padding_id + 1) % vocab_size
-    source[1, 11:] = plain.padding_id
-    words = torch.arange(4 * longest, device=device).view(longest, 4) % vocab_size
-    words[0] = words[0, 0]  # one hypothesis of each sentence
+    source, words = trial_sentences(plain)
     wanted = _logits_of_prefixes(plain, source, words)
     try:
         found = _logits_of_steps(make(disturbed(model).eval()), source, words)
     except Exception:  # a changed model may be unable to read one position
         return False
     return bool(((found - wanted).abs() <= 1e-4 * wanted.abs().max()).all())
+
+
+def trial_sentences(model: Transformer) -> tuple[Tensor, Tensor]:
+    """Make two sources (2, S), one of which is padded, and two hypotheses (T, 4) of each."""
+    device, vocab_size = model.embedding.weight.device, model.embedding.num_embeddings
+    learned = model.config.positions is Positions.learned
+    longest = min(40, model.config.max_learned_positions) if learned else 40
+    source = (torch.arange(60, device=device).view(2, 30)[:, :longest] * 7 + 1) % vocab_size
+    source[source == model.padding_id] = (model.padding_id + 1) % vocab_size
+    source[1, 11:] = model.padding_id
+    words = torch.arange(4 * longest, device=device).view(longest, 4) % vocab_size
+    words[0] = words[0, 0]  # one hypothesis of each sentence
+    return source, words
 
 
 def _logits_of_prefixes(model: Transformer, source: Tensor, words: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ from seq2seq.files import (
     remove_leftovers,
     write_folder,
 )
-from seq2seq.settings import Kind, settings_of
+from seq2seq.settings import SettingKind, settings_of
 from seq2seq.system import memory_bytes, readable_name
 from seq2seq.tokenizer import (
     PADDING_ID,
@@ -447,13 +447,13 @@ def average(folders: Sequence[Path], model_class: type[Transformer] | None = Non
     """Compute the mean of several checkpoints' weights (section 6.1), in float64."""
     *earlier, last = folders
     mean = load_model(last, model_class)
-    sizes = dict(settings_of(mean.model.config, Kind.fixed))
+    sizes = dict(settings_of(mean.model.config, SettingKind.fixed))
     sums = {name: value.double() for name, value in mean.model.state_dict().items()}
     for folder in earlier:
         checkpoint = load_model(folder, model_class)
         if checkpoint.tokenizer.files() != mean.tokenizer.files():
             raise UserError(f"{folder}: another tokenizer than {last}: they have no mean")
-        if dict(settings_of(checkpoint.model.config, Kind.fixed)) != sizes:
+        if dict(settings_of(checkpoint.model.config, SettingKind.fixed)) != sizes:
             raise UserError(f"{folder}: another model than {last}: they have no mean")
         for name, value in checkpoint.model.state_dict().items():
             sums[name] += value

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 Setting: TypeAlias = bool | str | int | float | None
 
 
-class Kind(Enum):
+class SettingKind(Enum):
     """The meaning of a setting for a run that is resumed or compared."""
 
     fixed = "a resumed run must have the same value"
@@ -24,7 +24,7 @@ class Kind(Enum):
     place = "where a run is, and not what it is"
 
 
-def setting(default: Any, kind: Kind, **more: bool) -> Any:
+def setting(default: Any, kind: SettingKind, **more: bool) -> Any:
     """A field of a configuration, with its default and its class."""
     metadata = {"kind": kind, **more}
     if isinstance(default, dict):
@@ -32,16 +32,16 @@ def setting(default: Any, kind: Kind, **more: bool) -> Any:
     return field(default=default, metadata=metadata)
 
 
-fixed = partial(setting, kind=Kind.fixed)
-variant = partial(setting, kind=Kind.fixed, variant=True)
+fixed = partial(setting, kind=SettingKind.fixed)
+variant = partial(setting, kind=SettingKind.fixed, variant=True)
 """A fixed setting of which any value but the default makes a model of `seq2seq.zoo`."""
-changeable = partial(setting, kind=Kind.changeable)
-free = partial(setting, kind=Kind.free)
-digested = partial(setting, kind=Kind.digested)
-place = partial(setting, kind=Kind.place)
+changeable = partial(setting, kind=SettingKind.changeable)
+free = partial(setting, kind=SettingKind.free)
+digested = partial(setting, kind=SettingKind.digested)
+place = partial(setting, kind=SettingKind.place)
 
 
-def settings_of(config: Any, kind: Kind, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def settings_of(config: Any, kind: SettingKind, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted names of the settings of a class, and their values as JSON has them."""
     for item in fields(config):
         value = getattr(config, item.name)

@@ -15,7 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import TypeAlias
 
-from seq2seq.decoding.alignment import Alignment, choose_step
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.linking import choose_step
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import AlignmentStep, find_model, load_model

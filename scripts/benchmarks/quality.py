@@ -30,7 +30,7 @@ from seq2seq.machine.resources import (
     retain_freed_memory,
 )
 from seq2seq.run.config import read_config
-from seq2seq.run.training import prepare_data
+from seq2seq.run.start import prepare_data
 from seq2seq.score import ScoreConfig, bleu
 from seq2seq.tokenizer import END_ID, PADDING_ID
 from seq2seq.update import learning_rate

@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     save_model(output, mean)
     add_file(output, CARD_FILE, card)
     with suppress(UserError):  # without the run's validation set, it is chosen at the first use
-        save_alignment(output, choose_alignment(run_folder, mean))
+        if step := choose_alignment(run_folder, mean):
+            save_alignment(output, step)
     if output.absolute() == of_run.absolute():
         record_average(run_folder, arguments.last)
     print(output)

@@ -24,7 +24,7 @@ try:
     from seq2seq.server import guard
     from seq2seq.server.app import make_app
     from seq2seq.server.requests import Limits, describe
-    from seq2seq.server.service import Pair, Service, list_pairs
+    from seq2seq.server.service import LanguagePair, Service, list_pairs
 except ModuleNotFoundError as missing:
     # The packages of the extra `serve`.
     packages = "prometheus-client py3langid python-multipart starlette uvicorn"
@@ -131,13 +131,13 @@ def _limits(arguments: argparse.Namespace) -> Limits:
         raise UsageError(f"--{describe(error)}".replace("_", "-")) from None
 
 
-def _load(arguments: argparse.Namespace) -> dict[Pair, Translator]:
+def _load(arguments: argparse.Namespace) -> dict[LanguagePair, Translator]:
     pairs: list[str | None] = arguments.languages or [None] * len(arguments.model)
     if len(pairs) != len(arguments.model):
         raise UsageError(
             f"{len(pairs)} --languages for {len(arguments.model)} --model: give one for each"
         )
-    translators: dict[Pair, Translator] = {}
+    translators: dict[LanguagePair, Translator] = {}
     options = translation_options(arguments)
     folders = [find_model(Path(run)) for run in arguments.model]
     classes = choose_classes(folders, arguments.model_class)

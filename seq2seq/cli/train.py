@@ -37,7 +37,7 @@ from seq2seq.machine.processes import OneProcess, call_handler, from_environment
 from seq2seq.model_folder import TrainedModel, checkpoints, class_name
 from seq2seq.report.record import SAMPLING, VOCABULARY
 from seq2seq.run.config import Config
-from seq2seq.run.training import describe_initial_model
+from seq2seq.run.start import describe_initial_model
 from seq2seq.transformer import Transformer
 
 logger = logging.getLogger("seq2seq")

@@ -28,7 +28,8 @@ from seq2seq.report.run_report import choose_alignment, make_report, score_recor
 from seq2seq.run.config import Config
 from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import FileRecorder, deferred_log_file
-from seq2seq.run.training import Parts, run_training, try_update, user_cache
+from seq2seq.run.start import try_update, user_cache
+from seq2seq.run.training import Parts, run_training
 from seq2seq.score import Score
 from seq2seq.transformer import Transformer
 from seq2seq.update import Updater
@@ -108,8 +109,8 @@ def write_report(
                 card = model_card(facts_of_run(report, averaged=number))
                 add_file(model, CARD_FILE, card.encode())
                 path = model / ALIGNMENT_FILE
-                step = choose_alignment(run.path, load_model(model, model_class))
-                save_alignment(model, step)
+                if step := choose_alignment(run.path, load_model(model, model_class)):
+                    save_alignment(model, step)
     except Exception as error:  # whatever it is, the model is trained and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
         logger.warning(f"{path}: not written: {reason}")

@@ -42,7 +42,7 @@ from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
 
 Log: TypeAlias = Callable[[str], None]
 """Called with a line of progress."""
-Chunk: TypeAlias = tuple[int, Sequence[Sequence[str]]]
+PairChunk: TypeAlias = tuple[int, Sequence[Sequence[str]]]
 """How many pairs come before, and the two sides of some pairs."""
 
 _ENCODED_PAIRS = 10_000  # at a time
@@ -59,7 +59,7 @@ class Encoder:
     limits: FilterConfig
     keeps_text: bool = False
 
-    def __call__(self, numbered: Chunk) -> tuple[EncodedPairs, bytes, Findings]:
+    def __call__(self, numbered: PairChunk) -> tuple[EncodedPairs, bytes, Findings]:
         """Encode some pairs: see `encode_ids`; with the text of those that are kept, and findings.
 
         The text is a JSON list for each pair, in lines, or empty if not `keeps_text`.

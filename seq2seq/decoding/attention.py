@@ -3,17 +3,17 @@
 import io
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from seq2seq.decoding.attended import read_attentions
 from seq2seq.errors import UserError
 from seq2seq.tokenizer import END_ID, START_ID, Tokenizer
-from seq2seq.transformer import MultiHeadAttention, Transformer
+from seq2seq.transformer import Transformer
 
 FORMATS = ("svg", "png", "pdf")
 MAX_PIECES = 100
@@ -73,30 +73,33 @@ def _choose(name: str, choice: int | str, count: int) -> list[int]:
 def record_attention(
     model: Transformer, tokenizer: Tokenizer, source_ids: list[int], target_ids: list[int]
 ) -> AttentionMaps:
-    """Run a model on a sentence pair and record the softmax of each attention (equation 1).
+    """Run a model on a sentence pair and record the weights of each attention (equation 1).
 
     The model must be in evaluation mode; the ids are without start and end symbols.
     """
-    weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-
-    def record(kind: str, _: nn.Module, inputs: tuple[Tensor]) -> None:
-        weights[kind].append(inputs[0].squeeze(0))  # (1, H, T, S) -> (H, T, S)
-
     source, target_input = [*source_ids, END_ID], [START_ID, *target_ids]
     device = next(model.parameters()).device
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, MultiHeadAttention):
-                kind = "cross" if name.endswith("cross_attention") else name.partition(".")[0]
-                # The input of the dropout is the softmax.
-                hook = module.dropout.register_forward_pre_hook(partial(record, kind))
-                hooks.enter_context(hook)
-        model(torch.tensor([source], device=device), torch.tensor([target_input], device=device))
+    attentions = {
+        "encoder": [getattr(layer, "self_attention", layer) for layer in model.encoder.layers],
+        "decoder": [getattr(layer, "self_attention", layer) for layer in model.decoder.layers],
+        "cross": [getattr(layer, "cross_attention", layer) for layer in model.decoder.layers],
+    }
+    ids = torch.tensor([source], device=device), torch.tensor([target_input], device=device)
+    calls = read_attentions(model, chain(*attentions.values()), *ids)
+    weights: dict[nn.Module, Tensor] = {call.module: call.weights().squeeze(0) for call in calls}
+    for module in chain(*attentions.values()):
+        if module not in weights:
+            raise UserError(
+                f"{type(module).__name__} has no weights to draw: it doesn't call equation_1 of"
+                " MultiHeadAttention"
+            )
     return AttentionMaps(
         source=tokenizer.source_pieces(source),
         target_input=tokenizer.pieces(target_input),
         target_output=tokenizer.pieces([*target_ids, END_ID]),
-        **{kind: torch.stack(layers) for kind, layers in weights.items()},
+        **{
+            kind: torch.stack([weights[m] for m in modules]) for kind, modules in attentions.items()
+        },
     )
 
 

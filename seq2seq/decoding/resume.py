@@ -32,7 +32,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 @dataclass
-class Progress:
+class PartState:
     """The state of a part: what it holds, and what made it."""
 
     made_by: dict[str, Any]
@@ -48,7 +48,7 @@ class Progress:
 class ResumableOutput:
     """The part of an output, open for what comes next."""
 
-    def __init__(self, part: Path, file: BinaryIO, progress: Progress) -> None:
+    def __init__(self, part: Path, file: BinaryIO, progress: PartState) -> None:
         self.part, self.file, self.progress = part, file, progress
         self._read: deque[tuple[int, str]] = deque()
         """For each chunk not written yet, the lines up to its end: their number and SHA-256."""
@@ -103,11 +103,11 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
     state = partial_path.with_suffix(".json")
     with files.errors_as_user_errors(partial_path), open_locked(partial_path) as file:
         files.remove_leftovers(path.parent)
-        progress = Progress(json.loads(json.dumps(made_by)))
+        progress = PartState(json.loads(json.dumps(made_by)))
         if not os.fstat(file.fileno()).st_size:
             state.unlink(missing_ok=True)  # of a part that was finished, or removed
         elif state.exists():
-            earlier = files.parse_json(state, files.read_regular_file(state, _MAX_BYTES), Progress)
+            earlier = files.parse_json(state, files.read_regular_file(state, _MAX_BYTES), PartState)
             differences = []
             for name, value in progress.made_by.items():
                 if (before := earlier.made_by.get(name)) != value:

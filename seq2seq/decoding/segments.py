@@ -1,4 +1,7 @@
-"""Segments: the model's inputs, each a line, or a column, a sentence or another part of it."""
+"""Segments: the model's inputs, each a line, or a column, a sentence or another part of it.
+
+`make_batches` puts those of similar lengths together, so that little is padded.
+"""
 
 import re
 import unicodedata
@@ -238,3 +241,37 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
         groups[-1] += part
         room -= len(token_ids)
     return groups
+
+
+def make_batches(
+    sizes: Sequence[int], batch_tokens: int, workers: int, rounded: Callable[[int], int] = int
+) -> list[list[int]]:
+    """Divide items into batches of similar size, at least one per worker if there are enough.
+
+    A batch has at most `batch_tokens` tokens, padding counted, or one longer item; `rounded` rounds
+    the number of items of a full batch down. Items of size 1, which are `</s>` alone, are skipped.
+    """
+    # The longest first, so that no worker begins a large batch when the others are done.
+    order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
+    batches: list[list[int]] = []
+    room = 0
+    for i in order:
+        if not room:  # a batch is as wide as its first item
+            room = rounded(max(1, batch_tokens // sizes[i]))
+            batches.append([])
+        batches[-1].append(i)
+        room -= 1
+    # If there are few items, divide the batch with the most tokens until every worker has one.
+    divisions = [1] * len(batches)
+
+    def tokens(b: int) -> float:
+        if divisions[b] == len(batches[b]):
+            return 0.0
+        return len(batches[b]) * sizes[batches[b][0]] / divisions[b]
+
+    while sum(divisions) < min(workers, len(order)):
+        divisions[max(range(len(batches)), key=tokens)] += 1
+    divided = []
+    for batch, count in zip(batches, divisions, strict=True):
+        divided += [batch[start::count] for start in range(count)]
+    return divided

@@ -18,7 +18,7 @@ from seq2seq.decoding.capitals import Cased, known_case
 from seq2seq.decoding.engines import NativeEngine
 from seq2seq.decoding.many import Chunk, in_order, make_chunks
 from seq2seq.decoding.options import TranslationOptions
-from seq2seq.decoding.segments import Segment, length_limits, make_segments
+from seq2seq.decoding.segments import Segment, length_limits, make_batches, make_segments
 from seq2seq.decoding.translation import Candidate, Translation, make_candidates
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
@@ -37,7 +37,7 @@ from seq2seq.transformer import Transformer
 from seq2seq.translate import Engine
 
 if TYPE_CHECKING:  # imported when they are asked for
-    from seq2seq.decoding.alignment import Alignment, Link, Part, PiecePair
+    from seq2seq.decoding.alignment import Alignment
     from seq2seq.decoding.attention import AttentionMaps
     from seq2seq.decoding.ensemble import TargetScore
     from seq2seq.decoding.glossary import Glossary
@@ -109,9 +109,8 @@ class Translator:
         for each in together:
             model = copy.deepcopy(each.model).to(self.device, compute.dtype)
             self.models.append(model.requires_grad_(False).eval())
-        # Shared with the translators that `_with` makes.
-        together = [replace(each, model=m) for each, m in zip(together, self.models, strict=True)]
-        self._trained = together
+        self._trained = [replace(t, model=m) for t, m in zip(together, self.models, strict=True)]
+        self._steps: list[AlignmentStep | None] = []  # shared with translators of other options
         if options.engine != "ctranslate2":
             kernels = None if is_plain else kernels or TranslationKernels()
             self.engine = NativeEngine(
@@ -131,7 +130,7 @@ class Translator:
         self.controls = control_ids(
             self.tokenizer.controls, options.to, options.tag, self._target_language
         )
-        self._limits = length_limits(
+        self.limits = length_limits(
             self.models, self.tokenizer, options, len(self.controls), self.engine.max_positions
         )
 
@@ -182,7 +181,7 @@ class Translator:
         segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        outputs = iter(self._map_batches(self.translate_batch, segments, sizes, blank, on_batch))
+        outputs = iter(self.map_batches(self.translate_batch, segments, sizes, blank, on_batch))
         translations = []
         for of_line in of_lines:
             candidates = list(islice(outputs, len(of_line)))
@@ -199,7 +198,7 @@ class Translator:
         return make_segments(
             lines,
             self.tokenizer,
-            limits=self._limits,
+            limits=self.limits,
             by_sentence=self.options.sentences,
             language=self.source_language,
             controls=self.controls,
@@ -268,13 +267,13 @@ class Translator:
         )
         pairs = []
         for line, (source, target) in enumerate(encoded, start=1):
-            _check_length(f"line {line}: the source", source, self._limits.source)
-            _check_length(f"line {line}: the translation", target, self._limits.target)
+            _check_length(f"line {line}: the source", source, self.limits.source)
+            _check_length(f"line {line}: the translation", target, self.limits.target)
             controls = self.controls if source else ()
             pairs.append(([*controls, *source, END_ID], [*target, END_ID]))
         sizes = [max(map(len, pair)) for pair in pairs]
         nothing = TargetScore(0.0, 0)
-        return self._map_batches(partial(score_targets, self.models), pairs, sizes, nothing)
+        return self.map_batches(partial(score_targets, self.models), pairs, sizes, nothing)
 
     def alignments(
         self, sources: Sequence[str], targets: Sequence[str | Translation]
@@ -285,73 +284,30 @@ class Translator:
         and equal texts character by character. The end of a text that is too long for the model has
         no links.
         """
-        from seq2seq.decoding.alignment import Alignment, align_pieces, parts_of
+        from seq2seq.decoding.alignment import align
 
         texts = [target.text if isinstance(target, Translation) else target for target in targets]
         _check_pairs(sources, targets if isinstance(targets, str) else texts)
-        whole = list(map(Alignment, sources, texts))
-        parts: list[Part] = []
-        for line, target in zip(whole, targets, strict=True):
-            segments = target.parts if isinstance(target, Translation) else ()
-            parts += parts_of(line, segments)
-        pairs = self._piece_pairs(parts)
-        sizes = [max(len(pair.source_ids), 1 + len(pair.target_ids)) for pair in pairs]
-        controls, steps = len(self.controls), self._alignment_steps()
-        align = partial(align_pieces, self.models, controls=controls, steps=steps)
-        nothing: tuple[list[Link], list[Link]] = ([], [])
-        links = self._map_batches(align, pairs, sizes, nothing)
-        for part, links_of_part in zip(parts, links, strict=True):
-            aligned = Alignment.verbatim(part.source)
-            if part.source != part.target:
-                read, written = self._read(part.source), self._read_target(part.target)
-                spans = read.original_spans(self.tokenizer.source_spans(read.text))
-                target_spans = written.original_spans(self.tokenizer.target_spans(written.text))
-                aligned = Alignment("", "", spans, target_spans, *links_of_part)
-            part.line.add(aligned, part.start, part.target_start)
-        if self.glossary is not None:
-            for line in whole:
-                for span, target_span in self.glossary.pairs(line.source, line.target):
-                    line.link(span, target_span)
-        return whole
+        return align(self, sources, targets)
 
-    def _piece_pairs(self, parts: "list[Part]") -> "list[PiecePair]":
-        """Encode parts; those that need no model have no pieces."""
-        from seq2seq.decoding.alignment import PiecePair, end_with_stops
+    def alignment_steps(self) -> list[AlignmentStep | None]:
+        """Return where each model aligns, which is found out once: see `linking.find_step`."""
+        from seq2seq.decoding.linking import find_step
 
-        sources = self.tokenizer.encode_source([self._read(part.source).text for part in parts])
-        targets = self.tokenizer.encode_target(
-            [self._read_target(part.target).text for part in parts]
-        )
-        pairs = []
-        for part, ids, target_ids in zip(parts, sources, targets, strict=True):
-            ids, target_ids = ids[: self._limits.source], target_ids[: self._limits.target]
-            pair = PiecePair([END_ID], [])
-            if part.source != part.target and ids and target_ids:
-                stops = end_with_stops(self.tokenizer, ids, target_ids)
-                pair = PiecePair([*self.controls, *ids, END_ID], target_ids, stops)
-            pairs.append(pair)
-        return pairs
+        with self._exclusive():
+            if not self._steps:
+                self._steps += map(find_step, self._trained)
+        return self._steps
 
-    def _read(self, source: str) -> Cased:
+    def source_as_read(self, source: str) -> Cased:
         """Return a source in the case in which the model reads it."""
         cased = known_case(source, self.tokenizer.encode_source, self.source_language)
         return cased or Cased(source, range(1, len(source) + 1))
 
-    def _read_target(self, target: str) -> Cased:
+    def target_as_written(self, target: str) -> Cased:
         """Return a translation in the case in which the model wrote it, as far as that is known."""
         cased = known_case(target, self.tokenizer.encode_target, self.target_language)
         return cased or Cased(target, range(1, len(target) + 1))
-
-    def _alignment_steps(self) -> list[AlignmentStep]:
-        """Return where each model aligns; where its folder doesn't say so, it is chosen once."""
-        from seq2seq.decoding.alignment import choose_step
-
-        with self._exclusive():
-            for number, trained in enumerate(self._trained):
-                if trained.alignment is None:
-                    step = choose_step(trained)
-                    self._trained[number] = replace(trained, alignment=step)
-        return [trained.alignment for trained in self._trained if trained.alignment]
 
     def attention(self, source: str, target: str | None = None) -> "AttentionMaps":
         """Compute the attention weights for a source and a target, by default its translation.
@@ -364,12 +320,12 @@ class Translator:
             raise UserError("an ensemble has no attention of its own: give one model")
         if target is None:
             target = self.translate([source])[0].text
-        source_ids = self.tokenizer.encode_source([self._read(source.strip()).text])[0]
-        target_ids = self.tokenizer.encode_target([self._read_target(target.strip()).text])[0]
+        source_ids = self.tokenizer.encode_source([self.source_as_read(source.strip()).text])[0]
+        target_ids = self.tokenizer.encode_target([self.target_as_written(target.strip()).text])[0]
         if not (source_ids and target_ids):
             raise UserError("attention needs text on both sides: one is blank")
-        _check_length("the source", source_ids, self._limits.source)
-        _check_length("the target", target_ids, self._limits.target)
+        _check_length("the source", source_ids, self.limits.source)
+        _check_length("the target", target_ids, self.limits.target)
         with self._exclusive():
             model = self.models[0]
             if next(model.parameters()).dtype is torch.bfloat16:
@@ -380,7 +336,7 @@ class Translator:
             raise nan_error()
         return maps
 
-    def _map_batches(
+    def map_batches(
         self,
         function: Callable[[list[T]], list[R]],
         items: list[T],
@@ -441,37 +397,3 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
 def _check_length(name: str, ids: Sequence[int], longest: int) -> None:
     if len(ids) > longest:
         raise UserError(f"{name} has {len(ids)} tokens, at most {longest} are possible; split it")
-
-
-def make_batches(
-    sizes: Sequence[int], batch_tokens: int, workers: int, rounded: Callable[[int], int] = int
-) -> list[list[int]]:
-    """Divide items into batches of similar size, at least one per worker if there are enough.
-
-    A batch has at most `batch_tokens` tokens, padding counted, or one longer item; `rounded` rounds
-    the number of items of a full batch down. Items of size 1, which are `</s>` alone, are skipped.
-    """
-    # The longest first, so that no worker begins a large batch when the others are done.
-    order = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: -sizes[i])
-    batches: list[list[int]] = []
-    room = 0
-    for i in order:
-        if not room:  # a batch is as wide as its first item
-            room = rounded(max(1, batch_tokens // sizes[i]))
-            batches.append([])
-        batches[-1].append(i)
-        room -= 1
-    # If there are few items, divide the batch with the most tokens until every worker has one.
-    divisions = [1] * len(batches)
-
-    def tokens(b: int) -> float:
-        if divisions[b] == len(batches[b]):
-            return 0.0
-        return len(batches[b]) * sizes[batches[b][0]] / divisions[b]
-
-    while sum(divisions) < min(workers, len(order)):
-        divisions[max(range(len(batches)), key=tokens)] += 1
-    divided = []
-    for batch, count in zip(batches, divisions, strict=True):
-        divided += [batch[start::count] for start in range(count)]
-    return divided

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from seq2seq.documents.encodings import Encoding
 from seq2seq.errors import UserError
 
-Kind = Literal["open", "close", "half", "alone", "word"]
+MarkKind = Literal["open", "close", "half", "alone", "word"]
 
 
 class Mark(NamedTuple):
@@ -20,7 +20,7 @@ class Mark(NamedTuple):
 
     raw: str
     """The mark as it stands in the file."""
-    kind: Kind = "alone"
+    kind: MarkKind = "alone"
     """`open` and `close` are balanced within a text; the other half of a `half` is in another. A
     `word` stands for a name or a number. `find_placeholders` finds those in strings later."""
 

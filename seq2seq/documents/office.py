@@ -17,16 +17,16 @@ from seq2seq.documents import encodings
 from seq2seq.documents.document import (
     Document,
     File,
-    Kind,
     Languages,
     Mark,
+    MarkKind,
     Slot,
     Text,
     only_strings,
     write_text,
 )
 from seq2seq.documents.encodings import Encoding
-from seq2seq.documents.xml import Element, Role, escape, parse, read_span, read_string
+from seq2seq.documents.xml import Element, Role, escape, parse, read_element_text, read_string
 from seq2seq.errors import UserError
 
 # Bytes without compression: of the members that are read, and of all. Beyond the former, all have
@@ -139,7 +139,7 @@ def _odt_slots(root: Element) -> Iterator[Slot]:
     for element in root.walk():
         if element.name in ("text:p", "text:h") and element not in deleted:
             holes: list[tuple[Mark, int, int]] = []
-            if span := read_span(element, partial(_odt_role, holes)):
+            if span := read_element_text(element, partial(_odt_role, holes)):
                 yield Slot(span.text, span.start, span.end, span.write, holes)
 
 
@@ -327,7 +327,7 @@ class _Word:
             return [start, *items[middle + 1 : -1], self._mark(last.start, last.end, "close")]
         return [self._mark(first.start, last.end, "word")]
 
-    def _mark(self, start: int, end: int, kind: Kind) -> _Item:
+    def _mark(self, start: int, end: int, kind: MarkKind) -> _Item:
         return _Item(Mark(self._content[start:end], kind), start, end)
 
     def _parts(self) -> list[str | Mark]:

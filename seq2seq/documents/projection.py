@@ -15,7 +15,7 @@ from itertools import chain, pairwise, starmap
 from operator import itemgetter
 from typing import NamedTuple
 
-from seq2seq.documents.document import Kind, Mark, Text
+from seq2seq.documents.document import Mark, MarkKind, Text
 
 # Letters of Thai, Lao, Burmese, Khmer, Chinese and Japanese, which are written without spaces.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -38,7 +38,7 @@ class Atom:
     """A unit that moves as one: a mark, or a pair around no text."""
 
     parts: Text
-    kind: Kind
+    kind: MarkKind
     """The kind of its mark; one half of a pair is `half`, whatever it is in the text."""
     stand_in: str
     start: int
@@ -49,19 +49,19 @@ class Atom:
 
 
 @dataclass(eq=False)
-class Pair:
+class MarkPair:
     """A pair of marks around text; or the whole text, with its white space in place of marks."""
 
     before: str | Mark
     start: int
     end: int = 0
     """Where its text is in the line."""
-    items: "list[Pair | Atom]" = field(default_factory=list)
+    items: "list[MarkPair | Atom]" = field(default_factory=list)
     after: str | Mark = ""
 
-    def has_at_edge(self, item: "Pair | Atom") -> bool:
+    def has_at_edge(self, item: "MarkPair | Atom") -> bool:
         """Whether an item has all of this text, or stands before or after it."""
-        if isinstance(item, Pair):
+        if isinstance(item, MarkPair):
             return item.start <= self.start and item.end >= self.end
         return item.end <= self.start or item.start >= self.end
 
@@ -71,7 +71,7 @@ class Shown:
     """A text as the model sees it, and where its marks were."""
 
     line: str
-    root: Pair
+    root: MarkPair
 
     @property
     def stand_ins(self) -> list[Atom]:
@@ -114,10 +114,10 @@ def _touching(text: str, start: int, end: int) -> tuple[str, str]:
     return before[0] if before else "", after[0] if after else ""
 
 
-def _walk(pair: Pair) -> "Iterator[tuple[Pair, Pair | Atom]]":
+def _walk(pair: MarkPair) -> "Iterator[tuple[MarkPair, MarkPair | Atom]]":
     for item in pair.items:
         yield pair, item
-        if isinstance(item, Pair):
+        if isinstance(item, MarkPair):
             yield from _walk(item)
 
 
@@ -135,7 +135,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
     adjoins = False  # whether only formatting does, within a word perhaps
     blank = ""  # the white space that was read last
     last: Atom | None = None  # the atom before it, if there are no words in between
-    within = [root := Pair("", 0)]
+    within = [root := MarkPair("", 0)]
     opened: list[tuple[int, str]] = []  # where the mark that opens a pair is, and `blank` there
     for index, item in enumerate(text):
         if isinstance(item, str):
@@ -149,7 +149,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
         elif index in pairs and item.kind == "open":
             before = text[index - 1]
             adjoins = adjoins or (isinstance(before, Mark) and before.kind == "close")
-            within[-1].items.append(pair := Pair(item, len(line)))
+            within[-1].items.append(pair := MarkPair(item, len(line)))
             within.append(pair)
             opened.append((index, blank))
             continue
@@ -189,7 +189,7 @@ def show(text: Text, stand_ins: Iterable[str] = ()) -> Shown:
             last, blank = None, item[len(item.rstrip()) :]
             space = blank
         else:
-            kind: Kind = "half" if item.kind in ("open", "close") else item.kind
+            kind: MarkKind = "half" if item.kind in ("open", "close") else item.kind
             begin = len(line) - len(words)
             last = Atom((item,), kind, words, begin, len(line), _one_space(blank))
             within[-1].items.append(last)
@@ -247,18 +247,18 @@ _MOST_PAIRS = 500  # among which a pair without a word looks for one
 Span = tuple[int, int]
 
 
-def _units(spans: "Mapping[Pair, Span]") -> set[int]:
+def _units(spans: "Mapping[MarkPair, Span]") -> set[int]:
     return set(chain.from_iterable(starmap(range, spans.values())))
 
 
-class Link(NamedTuple):
+class SpanLink(NamedTuple):
     """Characters of a source and of its translation that belong together."""
 
     source: Span
     target: Span
 
 
-def place(shown: Shown, target: str, links: Sequence[Link]) -> Text:
+def place(shown: Shown, target: str, links: Sequence[SpanLink]) -> Text:
     """Put the marks of a text into its translation `target`, by links of `shown.line` with it."""
     writer = _Writer(shown, target, links)
     writer.write(shown.root, 0, len(writer.units))
@@ -268,7 +268,7 @@ def place(shown: Shown, target: str, links: Sequence[Link]) -> Text:
 class _Writer:
     """Writes a translation, unit by unit, with its marks."""
 
-    def __init__(self, shown: Shown, target: str, links: Sequence[Link]) -> None:
+    def __init__(self, shown: Shown, target: str, links: Sequence[SpanLink]) -> None:
         self.line, self.target = shown.line, target
         # Words joined by a sign are several units if a mark stands in such words of the source.
         unit = _PART if shown.has_marks_within(_UNIT) else _UNIT
@@ -293,7 +293,7 @@ class _Writer:
         self.opening: list[str | Mark] = []  # marks that go before what is written next
         self.last: int | Atom | None = None  # the unit or the atom that was written last
 
-    def _find_origins(self, links: Sequence[Link]) -> list[float]:
+    def _find_origins(self, links: Sequence[SpanLink]) -> list[float]:
         """Find the middle of the word of the source that each unit comes from; -1 if none does."""
         middles: list[float] = [-1] * len(self.target)
         for source, (start, end) in links:
@@ -303,12 +303,12 @@ class _Writer:
             origins[unit] = (atom.start + atom.end) / 2
         return origins
 
-    def write(self, pair: Pair, low: int, high: int) -> None:
+    def write(self, pair: MarkPair, low: int, high: int) -> None:
         """Write the marks of a pair, and between them its items and units, from `low` to `high`."""
         self.opening.append(pair.before)
         for start, end, item in self._arrange(pair, low, high):
             self._write_units(low, start)
-            if isinstance(item, Pair):
+            if isinstance(item, MarkPair):
                 self.write(item, start, end)
             else:
                 self._write_token(start if start < end else item, item.parts)
@@ -353,12 +353,14 @@ class _Writer:
             return space * (is_word or bool(gap))
         return " " * (is_word and not character.isalnum())
 
-    def _arrange(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
+    def _arrange(
+        self, pair: MarkPair, low: int, high: int
+    ) -> list[tuple[int, int, MarkPair | Atom]]:
         """Find where the items of a pair go, if its own units are from `low` to `high`.
 
         Return (start, end, item), sorted. Only pairs, and words at their stand-ins, have ends.
         """
-        places: list[tuple[int, int, Pair | Atom]] = []
+        places: list[tuple[int, int, MarkPair | Atom]] = []
         half = replace(pair, items=[])  # what is between two halves of other pairs
         for item in pair.items:
             if isinstance(item, Atom) and item.kind == "half":
@@ -369,7 +371,9 @@ class _Writer:
                 half.items.append(item)
         return places + self._arrange_part(half, low, high)
 
-    def _arrange_part(self, pair: Pair, low: int, high: int) -> list[tuple[int, int, Pair | Atom]]:
+    def _arrange_part(
+        self, pair: MarkPair, low: int, high: int
+    ) -> list[tuple[int, int, MarkPair | Atom]]:
         spans = self._find_spans(pair, low, high)
         taken = _units(spans)
         # From between the units of a pair, what is not in it moves to the nearer end.
@@ -377,10 +381,10 @@ class _Writer:
         for start, end in spans.values():
             for place in range(start + 1, end):
                 ends[place] = start if place - start < end - place else end
-        places: list[tuple[int, int, Pair | Atom]] = []
+        places: list[tuple[int, int, MarkPair | Atom]] = []
         last = low
         for item in pair.items:
-            if isinstance(item, Pair) and item in spans:
+            if isinstance(item, MarkPair) and item in spans:
                 places.append((*spans[item], item))
                 continue
             unit = self.unit_of.get(item, -1) if isinstance(item, Atom) else -1
@@ -394,12 +398,12 @@ class _Writer:
             places.append((place, place, item))
         return sorted(places, key=itemgetter(0, 1))
 
-    def _find_spans(self, pair: Pair, low: int, high: int) -> dict[Pair, Span]:
+    def _find_spans(self, pair: MarkPair, low: int, high: int) -> dict[MarkPair, Span]:
         """Find the units that each pair in a pair goes around.
 
         If there are none, it is left out.
         """
-        pairs = [item for item in pair.items if isinstance(item, Pair)]
+        pairs = [item for item in pair.items if isinstance(item, MarkPair)]
         for inner in pairs:
             if pair.has_at_edge(inner):
                 return {inner: (low, high)}
@@ -426,14 +430,14 @@ class _Writer:
                 taken.add(end)
         return spans
 
-    def _take(self, spans: dict[Pair, Span], place: int) -> int:
+    def _take(self, spans: dict[MarkPair, Span], place: int) -> int:
         """Take the first or last word of the nearest pair that has more than one; -1 if none.
 
         It is not looked for among more pairs than any sentence has.
         """
         if len(spans) > _MOST_PAIRS:
             return -1
-        ends: list[tuple[int, int, Pair]] = []
+        ends: list[tuple[int, int, MarkPair]] = []
         for pair, (start, end) in spans.items():
             words = [unit for unit in range(start, end) if self._first(unit).isalnum()]
             if len(words) > 1 and not self.hidden & {words[0], words[-1]}:
@@ -446,15 +450,15 @@ class _Writer:
         spans[pair] = (word + 1, end) if is_first else (start, word)
         return word
 
-    def _find_rows(self, pairs: Sequence[Pair], low: int, high: int) -> dict[Pair, Span]:
+    def _find_rows(self, pairs: Sequence[MarkPair], low: int, high: int) -> dict[MarkPair, Span]:
         """For each of the pairs, find the run of units that has most from its text.
 
         A unit from the text around the pairs counts -1, and one of another pair ends a run.
         """
         starts = [candidate.start for candidate in pairs]
-        spans: dict[Pair, Span] = {}
-        most: Counter[Pair] = Counter()
-        current: Pair | None = None
+        spans: dict[MarkPair, Span] = {}
+        most: Counter[MarkPair] = Counter()
+        current: MarkPair | None = None
         start = value = 0
         for unit in range(low, high):
             origin = self.origins[unit]
@@ -470,7 +474,7 @@ class _Writer:
                 most[candidate], spans[candidate] = value, (start, unit + 1)
         return spans
 
-    def _find_place(self, item: Pair | Atom, pair: Pair, low: int, high: int) -> int:
+    def _find_place(self, item: MarkPair | Atom, pair: MarkPair, low: int, high: int) -> int:
         """Find the unit before which an item goes, by those that come from its neighbours."""
         if pair.has_at_edge(item):
             return low if item.end <= pair.start else high

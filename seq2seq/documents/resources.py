@@ -27,7 +27,7 @@ from seq2seq.documents.placeholders import (
     only_language,
 )
 from seq2seq.documents.spans import LINE_END, split_at
-from seq2seq.documents.xml import Element, Role, Span, opened, read_span
+from seq2seq.documents.xml import Element, ElementText, Role, opened, read_element_text
 from seq2seq.errors import UserError
 
 _ANDROID_ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\.|\"", re.DOTALL)
@@ -52,7 +52,7 @@ def read_android(root: Element, _languages: Languages) -> Iterator[Slot]:
 
 
 def _android_slots(element: Element) -> Iterator[Slot]:
-    span = read_span(element, _android_role)
+    span = read_element_text(element, _android_role)
     if not span or _ANDROID_REFERENCE.fullmatch(span.raw):
         return
     quoted = len(span.raw) > 1 and span.raw[0] == span.raw[-1] == '"' and span.raw[-2] != "\\"
@@ -74,7 +74,7 @@ def _android_role(element: Element) -> Role:
     return "word" if element.name.endswith(":g") else "around"
 
 
-def _android_parts(span: Span) -> Iterator[str | Mark]:
+def _android_parts(span: ElementText) -> Iterator[str | Mark]:
     r"""Take the escapes away; `\n` and `\t` become marks. In CDATA, quotation marks are text."""
     for item in span.text:
         if isinstance(item, Mark):
@@ -106,7 +106,7 @@ def read_qt(root: Element, languages: Languages) -> Iterator[Slot]:
     check_languages(root.get("sourcelanguage"), root.get("language"), languages)
     for message in root.walk("message"):
         source, target = message.find("source"), message.find("translation")
-        if source is None or not (span := read_span(source, _qt_role)):
+        if source is None or not (span := read_element_text(source, _qt_role)):
             continue
         if target is None:
             head = f'{source.indentation()}<translation type="unfinished">'
@@ -115,9 +115,9 @@ def read_qt(root: Element, languages: Languages) -> Iterator[Slot]:
             continue
         elif forms := target.find_all("numerusform"):
             for form in forms:
-                if not read_span(form, _qt_role):
+                if not read_element_text(form, _qt_role):
                     yield span.slot(form.start, form.end, opened(form.tag), "</numerusform>")
-        elif not read_span(target, _qt_role):
+        elif not read_element_text(target, _qt_role):
             head, tail = opened(target.tag), "</translation>"
             if message.get("numerus") == "yes":
                 head += "<numerusform>"
@@ -136,7 +136,11 @@ def read_stringsdict(root: Element, _languages: Languages) -> list[Slot]:
     for holder in root.walk("dict"):
         for key, value in pairwise(holder.children):
             is_rule = key.name == "key" and key.content[key.inside : key.close] in _RULES
-            if value.name == "string" and not is_rule and (span := read_span(value, _qt_role)):
+            if (
+                value.name == "string"
+                and not is_rule
+                and (span := read_element_text(value, _qt_role))
+            ):
                 slots.append(Slot(span.text, span.start, span.end, span.write))
     return sorted(slots, key=attrgetter("start"))
 
@@ -149,7 +153,7 @@ def read_resx(root: Element, _languages: Languages) -> Iterator[Slot]:
         # `>>label.Name` is what a designer of forms keeps.
         if value is None or not is_string or data.get("mimetype") or data.get("name")[:2] == ">>":
             continue
-        span = read_span(value, _qt_role, line_ends=True)
+        span = read_element_text(value, _qt_role, line_ends=True)
         if is_language(span.text) and not (comment and "{Locked}" in comment.raw):
             yield Slot(span.text, span.start, span.end, span.write)
 

@@ -7,8 +7,8 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from seq2seq.documents.document import (
-    Kind,
     Mark,
+    MarkKind,
     Slot,
     Text,
     join_strings,
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 def tag_piece(start: int, end: int, raw: str) -> Piece:
     """Return the piece of a tag as HTML writes them, such as `<b>`, `</b>` or `<br/>`."""
     name = re.split(r"[\s.<>/]", raw.lstrip("</"), maxsplit=1)[0]
-    kind: Kind = "close" if raw.startswith("</") else "open"
+    kind: MarkKind = "close" if raw.startswith("</") else "open"
     if UNPAIRED.match(raw):
         kind = "alone"
     return Piece(start, end, Mark(raw, kind), f"<{name}>")

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, pairwise
 
-from seq2seq.documents.document import Kind, Languages, Mark, Slot, Text, only_strings, write_text
+from seq2seq.documents.document import (
+    Languages,
+    Mark,
+    MarkKind,
+    Slot,
+    Text,
+    only_strings,
+    write_text,
+)
 from seq2seq.documents.spans import (
     ENTITY,
     LINE_END,
@@ -126,7 +134,7 @@ def _read_ass_text(content: str, start: int, end: int) -> list[Piece]:
         if raw[-1] != "}":
             return Piece(*token.span(), raw)
         if switch := _ASS_SWITCH.fullmatch(raw):
-            kind: Kind = "open" if switch[2] == "1" else "close"
+            kind: MarkKind = "open" if switch[2] == "1" else "close"
             return Piece(*token.span(), Mark(raw, kind), switch[1])
         return Piece(*token.span(), Mark(raw), "{}")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from seq2seq.documents.document import Languages, Slot, same_language
-from seq2seq.documents.xml import Element, Role, Span, escape, opened, read_span
+from seq2seq.documents.xml import Element, ElementText, Role, escape, opened, read_element_text
 
 
 def read_tmx(root: Element, languages: Languages) -> Iterator[Slot]:
@@ -37,10 +37,10 @@ def _variant(unit: Element, language: str) -> Element | None:
     return None
 
 
-def _read(variant: Element) -> Span:
+def _read(variant: Element) -> ElementText:
     segment = variant.find("seg")
     assert segment is not None
-    return read_span(segment, _role)
+    return read_element_text(segment, _role)
 
 
 def _role(element: Element) -> Role:

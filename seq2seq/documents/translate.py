@@ -17,7 +17,7 @@ from seq2seq.documents.placeholders import (
     read_by_programs,
     without_new_quotes,
 )
-from seq2seq.documents.projection import Link, place, show
+from seq2seq.documents.projection import SpanLink, place, show
 
 if TYPE_CHECKING:  # where documents are read, nobody waits for PyTorch
     from seq2seq.decoding.alignment import Alignment
@@ -62,10 +62,10 @@ class _Piece:
         self.placed = source
         if not target.strip() or target == self.shown.line:
             return True
-        links: list[Link] = []
+        links: list[SpanLink] = []
         if alignment:
             sources, targets = alignment.source_spans, alignment.target_spans
-            links += (Link(sources[i], targets[j]) for i, j in alignment.pieces)
+            links += (SpanLink(sources[i], targets[j]) for i, j in alignment.pieces)
         text = without_new_quotes(in_order(place(self.shown, target, links), source), source)
         placeholders, written = read_by_programs(source), read_by_programs(text)
         # A placeholder of the translation may have an ending: `%s` becomes `%sin`.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 from seq2seq.documents.document import Languages, Slot, check_languages, suits
-from seq2seq.documents.xml import Element, Role, Span, opened, read_span
+from seq2seq.documents.xml import Element, ElementText, Role, opened, read_element_text
 
 _DONE = {"translated", "signed-off", "final", "reviewed"}
 _UNTRANSLATED = {"new", "needs-translation"}
@@ -107,7 +107,9 @@ def _fill_segments(unit: Element, sources: dict[str, Element], target: Element) 
     return slots
 
 
-def _create_segments(cut: Element, target: Element | None, spans: Sequence[Span]) -> list[Slot]:
+def _create_segments(
+    cut: Element, target: Element | None, spans: Sequence[ElementText]
+) -> list[Slot]:
     """Write a target with the tags and segments of the source; each segment writes a part of it."""
     start, end, before, after = _around(cut, cut, target)
     slots = []
@@ -122,7 +124,7 @@ def _create_segments(cut: Element, target: Element | None, spans: Sequence[Span]
     return slots
 
 
-def _fill(span: Span, last: Element, target: Element | None) -> Slot:
+def _fill(span: ElementText, last: Element, target: Element | None) -> Slot:
     """Write a target in place of one that is there, or after the `last` element."""
     return span.slot(*_around(span.element, last, target))
 
@@ -143,8 +145,8 @@ def _renewed(target: Element) -> str:
     return target.with_attributes(**{"state": "needs-review-translation", "state-qualifier": None})
 
 
-def _read(element: Element) -> Span:
-    return read_span(element, _role)
+def _read(element: Element) -> ElementText:
+    return read_element_text(element, _role)
 
 
 def _role(element: Element) -> Role:

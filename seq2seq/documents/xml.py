@@ -8,7 +8,7 @@ from html import unescape
 from typing import Literal
 from xml.parsers import expat
 
-from seq2seq.documents.document import Kind, Mark, Slot, Text, join_strings, write_text
+from seq2seq.documents.document import Mark, MarkKind, Slot, Text, join_strings, write_text
 from seq2seq.errors import UserError
 
 # Beyond these, as libxml2 has them, a file is refused: no document needs more.
@@ -205,7 +205,7 @@ def read_string(element: Element) -> str:
 
 
 @dataclass(frozen=True)
-class Span:
+class ElementText:
     """The text of an element, without the white space around it."""
 
     element: Element
@@ -254,12 +254,12 @@ def opened(tag: str) -> str:
     return f"{tag.removesuffix('/>').rstrip(SPACE)}>" if tag.endswith("/>") else tag
 
 
-def read_span(
+def read_element_text(
     element: Element,
     role: Callable[[Element], Role],
     *,
     line_ends: bool = False,
-) -> Span:
+) -> ElementText:
     """Read the content of an element as a text.
 
     Comments, instructions, entities of the document's own and ends of lines become marks; with
@@ -280,7 +280,7 @@ def read_span(
                 read(child.children, child.inside, child.close)
                 items.append((Mark(content[child.close : child.end]), ("close", None)))
             else:
-                kind: Kind = "word" if what == "word" else "alone"
+                kind: MarkKind = "word" if what == "word" else "alone"
                 items.append((Mark(child.raw, kind), "alone" if what == "around" else what))
             start = child.end
         strings(start, end)
@@ -301,7 +301,7 @@ def read_span(
                     items.append((piece if token["cdata"] else dereference(piece), "alone"))
 
     read(element.children, start, end)
-    return Span(element, start, end, join_strings(pair(items)))
+    return ElementText(element, start, end, join_strings(pair(items)))
 
 
 def pair(items: Sequence[tuple[str | Mark, Role]]) -> Text:

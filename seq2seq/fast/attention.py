@@ -23,7 +23,7 @@ class FlexLayout:
     def __init__(
         self, queries: Side, keys: Side, mask: PaddedMask, *, causal: bool = False
     ) -> None:
-        query_sentence, key_sentence = queries.sentences, keys.sentences  # (N,), (M,)
+        query_sentence, key_sentence = queries.sentences, keys.sentences  # (R,), (M or N,)
         block, rows, keys_in_all = self.block, len(query_sentence), len(key_sentence)
 
         def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class FlexLayout:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, module: RowAttention) -> Tensor:
         """See `Layout.attend`; weights are not dropped out."""
-        attended = flex_attention(  # (1, H, N, d_v)
+        attended = flex_attention(  # (1, H, R, d_v)
             query, key, value, block_mask=self.mask, kernel_options=self.kernel_options
         )
         assert isinstance(attended, Tensor)

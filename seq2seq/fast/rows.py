@@ -3,6 +3,9 @@
 There is no padding, and every batch may have the same shape: then rows that belong to no pair fill
 it up, so that a GPU repeats one graph, and oneDNN compiles its matmuls once. Only attention knows
 sentences. Rows that fill up form sentences of their own, whose targets are padding.
+
+A batch has P sentences, in M rows of the source and N rows of the target; R is either number. The
+other letters are those of `transformer.py`.
 """
 
 from collections.abc import Callable
@@ -27,20 +30,20 @@ _SMALL = 2**19
 
 
 class Side(NamedTuple):
-    """The rows of one side of a batch: P sentences, of which the last ones may be empty."""
+    """The rows of one side of a batch, of which the last sentences may be empty."""
 
     positions: Tensor
-    """(N,), of each row in its sentence."""
+    """(R,), of each row in its sentence."""
     sentences: Tensor
-    """(N,), the number of each row's sentence."""
+    """(R,), the number of each row's sentence."""
     starts: Tensor
-    """(P + 1,), the row at which each sentence starts, then N."""
+    """(P + 1,), the row at which each sentence starts, then R."""
     longest: int
     """No sentence is longer."""
 
 
 class RowBatch(NamedTuple):
-    """Token ids of sentence pairs in M source and N target rows."""
+    """Token ids of sentence pairs."""
 
     source: Tensor
     """(M,)"""
@@ -64,7 +67,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Packed:
+class HostBatch:
     """A batch on the host, in one tensor, so that it is copied at once."""
 
     ids: Tensor
@@ -72,7 +75,7 @@ class Packed:
     """M, N and P."""
     longest: tuple[int, ...]
 
-    def pin(self) -> "Packed":
+    def pin(self) -> "HostBatch":
         """Move it to memory from which a GPU copies without waiting."""
         return replace(self, ids=self.ids.pin_memory())
 
@@ -97,7 +100,7 @@ class Packed:
         )
 
 
-def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
+def make_host_batch(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> HostBatch:
     """Pack the source and the target tokens of sentence pairs, and fill up the shape, if any."""
     rows, sentences, longest = shape or Shape(tuple(len(ids) for ids, _ in sides), None, None)
     if longest is None:
@@ -120,7 +123,7 @@ def pack(sides: tuple[Tokens, Tokens], shape: Shape | None = None) -> Packed:
     target_input = np.roll(target_output, 1)
     target_input[starts[1][: len(sides[1][1])]] = START_ID
     arrays = (source, *places[0], target_input, target_output, *places[1], *starts)
-    return Packed(
+    return HostBatch(
         torch.from_numpy(np.concatenate(arrays, dtype=np.int64, casting="unsafe")),
         (*rows, sentences),
         longest,
@@ -144,7 +147,7 @@ class Layout(Protocol):
         """
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, module: "RowAttention") -> Tensor:
-        """Compute equation 1 of query (1, H, N, K), key and value (1, H, M, ...)."""
+        """Compute equation 1 of query (1, H, R, K), key and value (1, H, M or N, ...)."""
 
 
 class SourceLayouts(NamedTuple):
@@ -185,7 +188,7 @@ class RowPositions(nn.Module):
     reading: Reading
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the encoding (N, D) of the place of each row of x (1, N, D) in its sentence."""
+        """Return the encoding (R, D) of the place of each row of x (1, R, D) in its sentence."""
         side = self.reading.side
         if side is None:
             return super().forward(x)
@@ -213,7 +216,7 @@ class RowTransformer(Transformer):
         return self.reading.layout(side, side, mask_of_grid, causal=True)
 
     def _padded(self, mask: Callable[[Tensor], Tensor], ids: Tensor, grid: "Grid") -> Tensor:
-        """Make the model's own mask of ids (1, N), padded."""
+        """Make the model's own mask of ids (1, R), padded."""
         return mask(grid.pad(ids, self.padding_id))
 
     def encode(self, source: Tensor, source_mask: Any) -> Tensor:
@@ -225,7 +228,7 @@ class RowTransformer(Transformer):
         return super().decode(target_input, memory, source_mask.decoder)
 
     def embed(self, token_ids: Tensor, *, is_target: bool = False) -> Tensor:
-        """Map the ids (1, N) of a side to (1, N, D)."""
+        """Map the ids (1, R) of a side to (1, R, D)."""
         batch = self.reading.batch
         self.reading.side = batch.target_side if is_target else batch.source_side
         return super().embed(token_ids, is_target=is_target)
@@ -287,7 +290,7 @@ def computes_the_same_for_rows(model: Transformer) -> bool:
         ids = (np.arange(sum(lengths), dtype=np.int32) * 5 + 1) % vocab_size
         ids[ids == PADDING_ID] = (PADDING_ID + 1) % vocab_size
         sides.append((ids, np.array(lengths, dtype=np.int32)))
-    batch = pack((sides[0], sides[1])).to(device)
+    batch = make_host_batch((sides[0], sides[1])).to(device)
     grids = Grid(batch.source_side), Grid(batch.target_side)
     source = grids[0].pad(batch.source.unsqueeze(0), PADDING_ID)
     target_input = grids[1].pad(batch.target_input.unsqueeze(0), PADDING_ID)
@@ -307,7 +310,7 @@ def computes_the_same_for_rows(model: Transformer) -> bool:
 
 
 class Grid:
-    """The places of N rows when their P sentences are padded to T tokens."""
+    """The places of the rows of a side when its sentences are padded to T tokens."""
 
     def __init__(self, side: Side) -> None:
         starts, longest = side.starts, side.longest
@@ -318,20 +321,20 @@ class Grid:
         # Padding gets any row: nothing attends to it, and nothing comes back from it.
         slots = torch.where(self.is_token, starts[:-1].unsqueeze(1) + columns, 0)
         self.slots = slots.flatten()  # (P * T,)
-        self.places = side.sentences * longest + side.positions  # (N,), in P * T
+        self.places = side.sentences * longest + side.positions  # (R,), in P * T
 
     def pad(self, ids: Tensor, padding_id: int) -> Tensor:
-        """Put the ids (1, N) of rows in their places, padding around them: (P, T)."""
+        """Put the ids (1, R) of rows in their places, padding around them: (P, T)."""
         slots = ids.squeeze(0).index_select(0, self.slots).view(self.shape)
         return slots.masked_fill(~self.is_token, padding_id)
 
     def spread(self, rows: Tensor) -> Tensor:
-        """Put rows (N, D) in their places: (P, T, D)."""
+        """Put rows (R, D) in their places: (P, T, D)."""
         spread: Tensor = _Spread.apply(rows, self)  # type: ignore[no-untyped-call]
         return spread.view(*self.shape, -1)
 
     def collect(self, x: Tensor) -> Tensor:
-        """Take the rows out of x (P, T, D): (N, D)."""
+        """Take the rows out of x (P, T, D): (R, D)."""
         return x.flatten(0, 1).index_select(0, self.places)
 
 
@@ -383,12 +386,12 @@ class GridLayout:
                 self.mask,
             )
         joined = attended.transpose(1, 2).flatten(2)  # (P, T, H * d_v)
-        rows = self.queries.collect(joined).to(query.dtype)  # (N, H * d_v)
+        rows = self.queries.collect(joined).to(query.dtype)  # (R, H * d_v)
         return rows.view(1, len(rows), heads, -1).transpose(1, 2)
 
 
 def _spread_heads(x: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
-    """Put the heads of rows (1, H, N, K) in their places: (P, H, T, K)."""
-    rows = x.transpose(1, 2).flatten(2).squeeze(0)  # (N, H * K)
+    """Put the heads of rows (1, H, R, K) in their places: (P, H, T, K)."""
+    rows = x.transpose(1, 2).flatten(2).squeeze(0)  # (R, H * K)
     spread = grid.spread(rows).view(*grid.shape, x.size(1), -1).transpose(1, 2)
     return spread.to(dtype, memory_format=torch.contiguous_format)

@@ -38,7 +38,7 @@ _CHUNK_ELEMENTS_ON_GPU = 512 * 2**20
 
 
 Number: TypeAlias = float | Tensor
-Chunk: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+ChunkLoss: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 
 
 def loss_of_chunk(
@@ -87,7 +87,7 @@ def projected_loss(
     smoothing: float,
     bias: Tensor | None = None,
     chunk_elements: int | None = None,
-    chunk: Chunk = loss_of_chunk,
+    chunk: ChunkLoss = loss_of_chunk,
 ) -> Loss:
     """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
 
@@ -121,7 +121,7 @@ class _ProjectedLoss(Function):
         targets: Tensor,
         smoothing: float,
         chunk_rows: int,
-        chunk: Chunk,
+        chunk: ChunkLoss,
     ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(states.dtype, torch.float32)
         smoothed = torch.zeros((), dtype=exact, device=states.device)
@@ -315,7 +315,7 @@ class FastModel:
         self.dropouts = {m: m.p for m in self.model.modules() if isinstance(m, nn.Dropout)}
         """The modules whose rate is set in each step, and their rates after the warm-up."""
         self._exchange_modules()
-        self.chunk: Chunk = loss_of_chunk
+        self.chunk: ChunkLoss = loss_of_chunk
         if self.compiled:
             self._compile()
 

@@ -124,14 +124,14 @@ class FastUpdater(Updater):
         for number, pairs in share:
             parts = cut(pairs, corpus.lengths(pairs), self.most_tokens)
             for i, part in enumerate(parts):
-                batches.append(((number, i) if i else (number,), self.pack(part)))
+                batches.append(((number, i) if i else (number,), self.host_batch(part)))
         source, target = corpus.lengths(np.concatenate(micro_batches))
         return StepBatches(batches, int(source.sum()), int(target.sum()))
 
-    def pack(self, pairs: PairIndices) -> rows.Packed:
+    def host_batch(self, pairs: PairIndices) -> rows.HostBatch:
         """Make a batch on the host."""
-        packed = rows.pack(self.batching.corpus.tokens(pairs), self.shape)
-        return packed.pin() if self.compute.on_gpu else packed
+        batch = rows.make_host_batch(self.batching.corpus.tokens(pairs), self.shape)
+        return batch.pin() if self.compute.on_gpu else batch
 
     def update(self, step: int, batches: StepBatches, where: str = "") -> StepMetrics:
         """Do update number `step`, from 1; on a GPU, start it.
@@ -224,7 +224,7 @@ class FastUpdater(Updater):
             torch._foreach_mul_(changes, weight)
             torch._foreach_add_(means, changes)
 
-    def run(self, function: Callable[..., None], *batch: rows.Packed) -> None:
+    def run(self, function: Callable[..., None], *batch: rows.HostBatch) -> None:
         """Call one of these functions, with a batch or without one, on the device."""
         if self.graphs is None:
             function(*(x.to(self.compute.device) for x in batch))
@@ -236,13 +236,13 @@ class FastUpdater(Updater):
         else:
             self.graphs.run(function, partial(function, *inputs))
 
-    def _in_place(self, packed: rows.Packed) -> rows.RowBatch:
+    def _in_place(self, on_host: rows.HostBatch) -> rows.RowBatch:
         """Copy a batch to where the graphs find it."""
         if self.recorded is None:
-            ids = torch.zeros(len(packed.ids), dtype=torch.long, device=self.compute.device)
-            self.recorded = ids, packed.divide(ids)
+            ids = torch.zeros(len(on_host.ids), dtype=torch.long, device=self.compute.device)
+            self.recorded = ids, on_host.divide(ids)
         ids, batch = self.recorded
-        ids.copy_(packed.ids, non_blocking=True)
+        ids.copy_(on_host.ids, non_blocking=True)
         return batch
 
 
@@ -310,7 +310,7 @@ def _fits(updater: FastUpdater, pairs: PairIndices) -> bool:
     parts = cut(pairs, corpus.lengths(pairs), updater.most_tokens)
     try:
         with oom_as_user_error(), _memory_of_later_steps(updater):
-            batch = updater.pack(max(parts, key=corpus.padded_tokens))
+            batch = updater.host_batch(max(parts, key=corpus.padded_tokens))
             updater.run(updater.begin_gradient, batch)
         fits = True
     except OutOfMemoryError:

@@ -24,7 +24,7 @@ _TITLES = {"bleu": "BLEU", "chrf": "chrF"}
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSummary:
     """A run, as its folder describes it."""
 
     name: str
@@ -66,7 +66,7 @@ def find_runs(folder: Path) -> tuple[list[Path], list[Path]]:
     return runs, left_out
 
 
-def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+def read_runs(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]]:
     """Read runs, the best first, and say why others can't be read. No model is loaded."""
     runs, errors = [], []
     for folder in folders:
@@ -77,7 +77,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return sorted(runs, key=lambda run: run.rank, reverse=True), errors
 
 
-def rows_of_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def rows_of_runs(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """Make a row for each run, with the settings that are not the same in all."""
     rows: list[dict[str, Any]] = [{"run": run.name} for run in runs]
     described = [run.settings | run.origin for run in runs]
@@ -96,12 +96,12 @@ def common_folder(paths: Sequence[str]) -> str:
     return os.path.commonpath(paths)
 
 
-def rows_over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def rows_over_seeds(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """Make a row for the runs that differ in their seed alone, with mean and range of each figure.
 
     Runs that have not ended are left out.
     """
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[RunSummary]] = {}
     for run in runs:
         if run.ended:
             groups.setdefault(str(_without_seed(run.settings)), []).append(run)
@@ -119,7 +119,7 @@ def rows_over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def remarks(runs: Sequence[Run]) -> Iterator[str]:
+def remarks(runs: Sequence[RunSummary]) -> Iterator[str]:
     """Say what is the same in all runs, and what can't be compared."""
     for key in dict.fromkeys(chain.from_iterable(run.origin for run in runs)):
         values = dict.fromkeys(run.origin.get(key, "not recorded") for run in runs)
@@ -156,7 +156,7 @@ def _without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in {"seed", *PLACES}}
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> RunSummary:
     config, files = read_config(folder), RunFolder(folder)
     progress = newest_progress(folder).get("progress", {})
     validations: list[Metrics] = []
@@ -181,7 +181,7 @@ def _read(folder: Path) -> Run:
     rank = bool(best), config.training.rank(best) if best else (0.0, 0.0)
     signatures = {} if scores is None else dict(_signatures(scores))
     settings, origin = flat(asdict(config)), _origin(folder)
-    return Run(str(folder), settings, origin, results, rank, bool(ended), signatures)
+    return RunSummary(str(folder), settings, origin, results, rank, bool(ended), signatures)
 
 
 def _origin(folder: Path) -> dict[str, str]:

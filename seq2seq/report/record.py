@@ -18,17 +18,19 @@ from seq2seq.run.config import Config
 from seq2seq.run.data_record import DataRecord, read_data_record
 from seq2seq.run.folder import RunFolder
 from seq2seq.score import Score
-from seq2seq.settings import Kind, flat, settings_of
+from seq2seq.settings import SettingKind, flat, settings_of
 from seq2seq.text import without_secrets
 
-PLACES = frozenset(dict(settings_of(Config(), Kind.place)))
+PLACES = frozenset(dict(settings_of(Config(), SettingKind.place)))
 """Settings that say where a run is, and not what it is."""
 VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"
 """A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
 its own."""
 # A run with init_from takes these from its initial model by default; its command names them.
-_DROPOUTS = {f"model.{name}" for name, _ in settings_of(TransformerConfig(), Kind.changeable)}
+_DROPOUTS = {
+    f"model.{name}" for name, _ in settings_of(TransformerConfig(), SettingKind.changeable)
+}
 
 
 @contextmanager

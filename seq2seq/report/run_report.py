@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seq2seq.controls import control_ids
 from seq2seq.data.corpus import Split
-from seq2seq.decoding.alignment import KnownText, choose_step
+from seq2seq.decoding.linking import KnownText, choose_step
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
@@ -180,7 +180,7 @@ def _short_name(split: str) -> str:
     return split.removeprefix("valid_sets.").replace("test_sets.", "test/")
 
 
-def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep:
+def choose_alignment(run: Path, trained: TrainedModel) -> AlignmentStep | None:
     """Choose where a model of a run aligns, by the run's first validation set."""
     valid = _read_set(run, read_config(run), "valid")
     return choose_step(trained, KnownText(valid.sources, valid.references, valid.language))

@@ -11,6 +11,7 @@
 | `checkpoint` | checkpoints: saved, restored, found |
 | `resume` | the settings with which a run may go on from one |
 | `lock` | who may write to a run's folder |
+| `start` | the data, the initial model and the trainer of a run |
 | `training` | one run from start to end |
 
 Nothing here may change what a step computes: that is the updater's.

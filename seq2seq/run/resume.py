@@ -15,7 +15,7 @@ from seq2seq.errors import UserError
 from seq2seq.model_folder import checkpoints
 from seq2seq.run.checkpoint import read_progress
 from seq2seq.run.config import Config, read_config
-from seq2seq.settings import Kind, Setting, flat, settings_of
+from seq2seq.settings import Setting, SettingKind, flat, settings_of
 from seq2seq.trainer import Progress, Trainer
 
 FORMAT = 2
@@ -90,7 +90,7 @@ def settings_of_run(
 ) -> tuple[dict[str, Setting], dict[str, Setting]]:
     """Return the settings that a resumed run has to keep, and those that it may change."""
     processes = trainer.world.size
-    changeable = named_settings(config, Kind.changeable) | {
+    changeable = named_settings(config, SettingKind.changeable) | {
         # None is 0 in all checkpoints.
         "dropout_warmup_steps": config.training.dropout_warmup_steps or 0,
         "processes": processes,
@@ -101,7 +101,7 @@ def settings_of_run(
         **trainer.updater.settings(),
     }
     text, rate = data.folder.name, config.data.tokenizer.sampling
-    fixed = named_settings(config, Kind.fixed) | {
+    fixed = named_settings(config, SettingKind.fixed) | {
         "data": f"{text} sampled at {rate}" if rate else text,
         "micro_batches": trainer.updater.micro_batches,
     }
@@ -152,7 +152,7 @@ def saved_micro_batches(run: Path) -> int:
     return 0
 
 
-def named_settings(config: Config, kind: Kind) -> dict[str, Setting]:
+def named_settings(config: Config, kind: SettingKind) -> dict[str, Setting]:
     """Return the settings of a class by the last part of their names, as checkpoints have them."""
     return {name.rpartition(".")[2]: value for name, value in settings_of(config, kind)}
 
@@ -160,4 +160,6 @@ def named_settings(config: Config, kind: Kind) -> dict[str, Setting]:
 def default_settings() -> dict[str, Setting]:
     """Return the defaults of the settings that a checkpoint has."""
     default = Config()
-    return named_settings(default, Kind.fixed) | named_settings(default, Kind.changeable)
+    return named_settings(default, SettingKind.fixed) | named_settings(
+        default, SettingKind.changeable
+    )

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import seq2seq
+from seq2seq.changes import is_own
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
@@ -52,6 +55,8 @@ class Session:
     """The command as it was typed, without the secrets of URLs."""
     folder: str
     """The folder in which the command was given."""
+    class_code: str = ""
+    """The first digits of a sha256 of the files with the model's own classes; "" if it has none."""
 
     @property
     def program(self) -> str:
@@ -66,7 +71,9 @@ class Session:
         return f"{self.program}, on {self.machine} with {processes}{threads}, in {self.precision}"
 
 
-def this_session(command: str, compute: Compute, *, step: int, processes: int) -> Session:
+def this_session(
+    command: str, compute: Compute, model: nn.Module, *, step: int, processes: int
+) -> Session:
     """Describe this process, which continues a run from a step on."""
     return Session(
         started=datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -82,6 +89,7 @@ def this_session(command: str, compute: Compute, *, step: int, processes: int) -
         threads=torch.get_num_threads(),
         command=without_secrets(command),
         folder=os.getcwd(),
+        class_code=digest_of_classes(model),
     )
 
 
@@ -107,10 +115,14 @@ def _read_sessions(path: Path) -> Iterator[Session]:
 
 def changed_program(before: list[Session], now: Session) -> str:
     """Say that a run is continued by another program than its last session's; else ""."""
-    # Another commit may have the same code.
-    if not before or _computes(before[-1]) == _computes(now):
+    if not before:
         return ""
-    return f"begun by {before[-1].program}, and continued by {now.program}"
+    last = before[-1]
+    if _computes(last) != _computes(now):  # another commit may have the same code
+        return f"begun by {last.program}, and continued by {now.program}"
+    if last.class_code and last.class_code != now.class_code:
+        return "the files with the classes of the model have changed since its last start"
+    return ""
 
 
 def _computes(session: Session) -> tuple[str, ...]:
@@ -123,6 +135,16 @@ def digest_of_code(package: Path) -> str:
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+def digest_of_classes(model: nn.Module) -> str:
+    """Digest the files that define a model's own classes; return "" for a model without any."""
+    names = {each.__module__ for module in model.modules() for each in type(module).__mro__}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names if is_own(name)}
+    digest, own_files = hashlib.sha256(), sorted(filter(None, files))
+    for file in own_files:
+        digest.update(Path(file).read_bytes() + b"\0")
+    return digest.hexdigest()[:12] if own_files else ""
 
 
 def commit_of(package: Path) -> str:

@@ -53,7 +53,7 @@ def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     return ", ".join(names[:_MAX_PAIRS]) + more
 
 
-Pair = tuple[str, str]
+LanguagePair = tuple[str, str]
 """The codes of a source and a target language."""
 
 MAX_ATTENTION_TOKENS = 256
@@ -85,7 +85,7 @@ class Service:
     models, each its own batches.
     """
 
-    def __init__(self, translators: Mapping[Pair, Translator], limits: Limits) -> None:
+    def __init__(self, translators: Mapping[LanguagePair, Translator], limits: Limits) -> None:
         self.translators, self.limits, self.metrics = translators, limits, Metrics()
         self._sources = sorted({source for source, _ in translators})
         self.metrics.queue_tokens.set_function(lambda: self.queue_tokens)

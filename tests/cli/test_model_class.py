@@ -1,6 +1,7 @@
 """A whole run of an own class, named on the command line: trained, resumed, used, reported."""
 
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,20 @@ def test_a_run_is_resumed_averaged_and_described(
     pairs = zip(checkpoints(run)[-2:], checkpoints(whole)[-2:], strict=True)
     for resumed, uninterrupted in pairs:
         torch.testing.assert_close(weights(resumed), weights(uninterrupted), rtol=0, atol=0)
+
+
+def test_a_resumed_run_says_that_its_class_has_changed(
+    run: Path, corpus: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    line = "the files with the classes of the model have changed since its last start"
+    for code, steps in ((GATED, 5), (GATED.replace("sigmoid", "tanh"), 6), (GATED, 7)):
+        (tmp_path / "gated.py").write_text(code)
+        sys.modules.pop("gated", None)
+        result = seq2seq(*own_words(corpus, copy, steps))
+        assert result.code == 0, result.err
+        assert (line in result.err) == (steps > 5)
 
 
 def test_the_settings_of_a_run_name_no_class_to_import(

@@ -157,7 +157,7 @@ def test_a_sweep_that_is_stopped_before_a_checkpoint_names_its_folder(
     train: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = lambda *_: signal.raise_signal(signal.SIGTERM)  # noqa: E731
-    monkeypatch.setattr("seq2seq.run.training.prepare", stop)
+    monkeypatch.setattr("seq2seq.run.start.prepare", stop)
     result = train("--multirun", f"hydra.sweep.dir={tmp_path}", "seed=1,2")
     assert result.code == 128 + signal.SIGTERM
     says = f"continue with the same command and hydra.sweep.dir={tmp_path} resume=auto"

@@ -30,7 +30,7 @@ from seq2seq.run.checkpoint import (
     save_validation,
 )
 from seq2seq.run.resume import RunState
-from seq2seq.run.training import try_update
+from seq2seq.run.start import try_update
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
 from seq2seq.update import Updater
@@ -527,15 +527,15 @@ def test_batches_are_halved_until_the_largest_fits(corpus: EncodedCorpus) -> Non
     tried: list[int] = []
 
     def attempt(trainer: Trainer, most: int) -> None:
-        pack = trainer.updater.pack
+        host_batch = trainer.updater.host_batch
 
         def limited(pairs: PairIndices) -> Any:
             tried.append(sum(int(side.sum()) for side in corpus.lengths(pairs)))
             if tried[-1] > most:
                 raise MemoryError
-            return pack(pairs)
+            return host_batch(pairs)
 
-        trainer.updater.pack = limited
+        trainer.updater.host_batch = limited
         fit_memory(trainer.updater, 0)
 
     whole, limited, hopeless = (make_trainer(batching) for _ in range(3))

@@ -1,5 +1,6 @@
 """Alignments against the norms of Kobayashi et al. written out, and where their spans stand."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from seq2seq.config import Positions, TransformerConfig
-from seq2seq.decoding import alignment, attention
-from seq2seq.decoding.alignment import Alignment, KnownText, PiecePair
+from seq2seq.decoding import alignment, attention, linking
+from seq2seq.decoding.alignment import Alignment
+from seq2seq.decoding.attended import read_attentions
+from seq2seq.decoding.linking import KnownText, PiecePair
 from seq2seq.decoding.segments import LengthLimits, make_segments
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.decoding.translator import Translator
@@ -69,16 +72,17 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     expected = norms_written_out(model, tokenizer, layer)
     source, target = tokenizer.encode([SOURCE])[0], tokenizer.encode_target([TARGET])[0]
     ids = torch.tensor([[*source, END_ID]]), torch.tensor([[START_ID, *target]])
-    *_, found = alignment.contributions(model, *ids)
+    attentions = [layer.get_submodule("cross_attention") for layer in model.decoder.layers]
+    *_, last = read_attentions(model, attentions, *ids)
     torch.testing.assert_close(
-        found[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
+        last.shares()[0].double(), expected / expected.sum(1, keepdim=True), rtol=1e-5, atol=1e-6
     )
     batch = [PiecePair([*source, END_ID], target), PiecePair([*source * 2, END_ID], target[:2])]
 
     def links(*steps: AlignmentStep) -> list[tuple[int, int]]:
         # Whatever shares the batch.
         models = [model] * len(steps)
-        found, mutual = alignment.align_pieces(models, batch, controls=0, steps=steps)[0]
+        found, mutual = linking.align_pieces(models, batch, controls=0, steps=steps)[0]
         shares = expected / expected.sum(1, keepdim=True)
         norms = shares[1:, :-1] if steps[0].reads else shares[:-1, :-1]
         assert mutual == [(i, j) for i, j in found if norms[:, i].argmax() == j]
@@ -92,7 +96,7 @@ def test_a_piece_is_linked_to_the_source_piece_of_the_largest_norm(
     assert links(reads, reads) == links(reads)
     # A control symbol is neither linked nor counted; final stops are linked to each other alone.
     with_control = PiecePair([source[0], *source, END_ID], target, stops=True)
-    ((found, mutual),) = alignment.align_pieces([model], [with_control], controls=1, steps=[reads])
+    ((found, mutual),) = linking.align_pieces([model], [with_control], controls=1, steps=[reads])
     last = len(source) - 1
     assert [i == last for i, _ in found] == [False] * (len(target) - 1) + [True]
     assert min(i for i, _ in found) >= 0
@@ -152,10 +156,10 @@ def test_the_step_is_chosen_that_names_the_pieces_which_a_translation_depends_on
     model = word_for_word(tokenizer.vocab_size, distracted=distracted)
     trained = TrainedModel(model, tokenizer, "en", "de")
     expected = AlignmentStep(1, reads=True) if distracted else AlignmentStep(2, reads=False)
-    assert alignment.choose_step(trained) == expected
+    assert linking.choose_step(trained) == expected
     ids = torch.arange(10, 30, 2).tolist()
     pairs = [PiecePair([*ids, END_ID], [number + 1 for number in ids])]
-    ((links, _),) = alignment.align_pieces([model], pairs, controls=0, steps=[expected])
+    ((links, _),) = linking.align_pieces([model], pairs, controls=0, steps=[expected])
     assert links == [(i, i) for i in range(len(ids))]
 
 
@@ -245,7 +249,9 @@ def test_a_step_is_chosen_whose_pairs_have_few_positions(make_trained: MakeTrain
     known = KnownText([SOURCE, "a"], [TARGET, "a"])
     assert 6 < len(trained.tokenizer.encode([SOURCE])[0]) < 24
     for text in (None, known):
-        assert alignment.choose_step(trained, text).layer >= 1
+        step = linking.choose_step(trained, text)
+        assert step is not None
+        assert step.layer == 1
 
 
 def test_the_choice_of_a_model_is_kept_in_its_folder(
@@ -261,10 +267,12 @@ def test_the_choice_of_a_model_is_kept_in_its_folder(
         # The translator aligns there.
         ids = trained.tokenizer.encode([SOURCE])[0], trained.tokenizer.encode_target([TARGET])[0]
         pair = PiecePair([*ids[0], END_ID], ids[1], stops=True)
-        ((links, _),) = alignment.align_pieces([trained.model], [pair], controls=0, steps=[step])
+        model = copy.deepcopy(trained.model)
+        ((links, _),) = linking.align_pieces([model], [pair], controls=0, steps=[step])
         assert new_translator(loaded).alignments([SOURCE], [TARGET])[0].pieces == links
     save_alignment(folder, AlignmentStep(3, reads=False))
     with pytest.raises(UserError, match=r"alignment\.json: layer 3: the model has 2"):
         load_model(folder)
+    assert linking.choose_step(trained) is not None  # which leaves the model as it is
     save_model(folder, trained)  # replaces it whole
     assert load_model(folder).alignment is None

@@ -20,8 +20,9 @@ from torch import Tensor
 import seq2seq
 from seq2seq.decoding.ensemble import TargetScore
 from seq2seq.decoding.options import SamplingConfig, TranslationOptions
+from seq2seq.decoding.segments import make_batches
 from seq2seq.decoding.translation import Translation
-from seq2seq.decoding.translator import Translator, make_batches
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.machine.resources import process_lock

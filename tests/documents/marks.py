@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from seq2seq.decoding.alignment import Alignment
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.documents.document import Mark, Text, write_text
-from seq2seq.documents.projection import Link, Shown, place, show
+from seq2seq.documents.projection import Shown, SpanLink, place, show
 from seq2seq.documents.translate import Plan
 
 
@@ -27,11 +27,11 @@ def kind(raw: str) -> str:
     )  # fmt: skip
 
 
-def link_words(source: str, target: str, links: str) -> list[Link]:
+def link_words(source: str, target: str, links: str) -> list[SpanLink]:
     """Make links of pairs `i-j` of words and signs, counted from 0."""
     words = [[found.span() for found in re.finditer(r"\w+|[^\w\s]", t)] for t in (source, target)]
     pairs = [map(int, pair.split("-")) for pair in links.split()]
-    return [Link(words[0][i], words[1][j]) for i, j in pairs]
+    return [SpanLink(words[0][i], words[1][j]) for i, j in pairs]
 
 
 def run_plan(plan: Plan, translate: Callable[[str], str]) -> list[Text]:

@@ -10,7 +10,7 @@ import html5lib
 import pytest
 
 from seq2seq.documents.document import Text
-from seq2seq.documents.projection import Link, place, show
+from seq2seq.documents.projection import SpanLink, place, show
 from tests.documents.hostile import read
 
 
@@ -28,7 +28,7 @@ def translate(content: str, function: Callable[[str], str]) -> str:
     translations = []
     for text in document.texts:
         shown = show(text)
-        links = [Link((i, i + 1), (i, i + 1)) for i in range(len(shown.line))]
+        links = [SpanLink((i, i + 1), (i, i + 1)) for i in range(len(shown.line))]
         new = function(shown.line)
         # Without a text, a browser might read what follows in another way.
         translations.append(place(shown, new, links) if new.strip() else text)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from seq2seq.documents.document import Mark, write_text
-from seq2seq.documents.projection import Link, place, show
+from seq2seq.documents.projection import SpanLink, place, show
 from tests.documents.marks import read, transfer
 
 
@@ -117,7 +117,7 @@ def test_each_mark_is_there_once_and_nested_as_it_was(count: int) -> None:
         links = []
         for _ in range(9 if shown.line and target else 0):
             spans = [sorted(generator.sample(range(len(x) + 1), 2)) for x in (shown.line, target)]
-            links.append(Link(*map(tuple, spans)))
+            links.append(SpanLink(*map(tuple, spans)))
         found = write_text(place(shown, target, links))
         assert nesting(found) == nesting(source), (source, target, links)
         alone = [p.raw for p in read(source) if isinstance(p, Mark) and p.kind == "alone"]
@@ -141,7 +141,7 @@ def test_a_hostile_text_takes_seconds(source: str) -> None:
     shown = show(read(source))
     middle = len(shown.line) // 2
     begun = time.process_time()
-    links = [Link((i, i + 1), (i, i + 1)) for i in range(middle)]
+    links = [SpanLink((i, i + 1), (i, i + 1)) for i in range(middle)]
     found = place(shown, shown.line.upper(), links)
     assert time.process_time() - begun < 10
     marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (read(source), found)]

@@ -6,7 +6,7 @@ import pytest
 from lxml import etree
 
 from seq2seq.documents.document import Mark, Text
-from seq2seq.documents.xml import Element, Role, escape, pair, parse, read_span
+from seq2seq.documents.xml import Element, Role, escape, pair, parse, read_element_text
 from seq2seq.errors import UserError
 
 AWKWARD = """<?xml version="1.0"?>
@@ -23,7 +23,7 @@ def _role(element: Element) -> Role:
 
 
 def read(content: str) -> Text:
-    return read_span(parse(content), _role).text
+    return read_element_text(parse(content), _role).text
 
 
 def test_elements_are_where_another_parser_has_them() -> None:
@@ -32,7 +32,7 @@ def test_elements_are_where_another_parser_has_them() -> None:
     assert [x.local for x in found] == [etree.QName(x).localname for x in other]
     assert [x.attributes for x in found[::2]] == [dict(x.attrib) for x in other[::2]]
     assert found[2].raw == '<e\n k = "&lt;&#65;"><![CDATA[<no>]]></e >'
-    assert read_span(found[2], _role).text == ("<no>",)
+    assert read_element_text(found[2], _role).text == ("<no>",)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_entities_of_the_document_are_kept_not_expanded(declared: str) -> None:
 
 def test_a_text_has_its_tags_and_all_that_is_no_text_as_marks() -> None:
     content = "\n One<b>two<x y='&gt;'/></b>&lt;<!-- <i> --><![CDATA[&lt;]]>\r\n  end<i></i> "
-    span = read_span(parse(f"<r>{content}</r>"), _role)
+    span = read_element_text(parse(f"<r>{content}</r>"), _role)
     assert span.text == (
         "One",
         Mark("<b>", "open"),
@@ -108,7 +108,7 @@ HOSTILE = "<b>&\"' ]]> \ufffe\x01\x0b\ud800😀 \u202eשלום\u202c &amp; <!-- 
 @pytest.mark.parametrize("content", ["<r>a</r>", "<r> <![CDATA[a]]> </r>", "<r>a<b>c</b></r>"])
 def test_any_translation_is_read_again_by_another_parser(content: str) -> None:
     root = parse(content)
-    span = read_span(root, _role)
+    span = read_element_text(root, _role)
     new = span.write((HOSTILE,))
     assert ("CDATA" in new) == ("CDATA" in content)
     read_again = etree.fromstring(f"<r>{new}</r>").text

@@ -16,7 +16,7 @@ from seq2seq.batches import Batching, cut
 from seq2seq.config import Positions, Start, TrainingConfig
 from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
-from seq2seq.fast.rows import Grid, GridLayout, Shape, Side, pack, row_states
+from seq2seq.fast.rows import Grid, GridLayout, Shape, Side, make_host_batch, row_states
 from seq2seq.fast.training import FastModel
 from seq2seq.fast.updates import FastUpdater
 from seq2seq.loss import Loss, label_smoothed_loss
@@ -78,7 +78,7 @@ def of_padded_batch(
 def of_rows(
     fast: FastModel, corpus: EncodedCorpus, pairs: np.ndarray, shape: Shape | None = None
 ) -> list[Tensor]:
-    batch = pack(corpus.tokens(pairs), shape).to(CPU)
+    batch = make_host_batch(corpus.tokens(pairs), shape).to(CPU)
     with fast.compute.autocast():
         loss = fast.loss(batch, 0.1)
     return with_gradients(loss, fast.model)
@@ -114,10 +114,10 @@ def test_flex_attention_is_that_of_padded_sentences(tmp_path: Path, make_model: 
         sides = corpus.tokens(pairs)
         rows = len(sides[1][0])
         with torch.no_grad():
-            expected = row_states(fast.model, pack(sides).to(CPU), GridLayout)
+            expected = row_states(fast.model, make_host_batch(sides).to(CPU), GridLayout)
             for fill in (0, 70, 300):
                 shape = Shape((len(sides[0][0]) + fill // 2, rows + fill), 30, corpus.longest)
-                batch = pack(sides, shape).to(CPU)
+                batch = make_host_batch(sides, shape).to(CPU)
                 states = row_states(fast.model, batch, FlexLayout)
                 torch.testing.assert_close(states[:rows], expected, rtol=0, atol=1e-9)
                 assert states.isfinite().all()

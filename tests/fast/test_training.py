@@ -15,7 +15,7 @@ from seq2seq.config import Positions, TrainingConfig, TransformerConfig
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.fast.fused import ReluInMatmul, can_put_relu_in_matmul, fused_attention
-from seq2seq.fast.rows import pack
+from seq2seq.fast.rows import make_host_batch
 from seq2seq.fast.training import (
     CpuDropout,
     FastModel,
@@ -181,7 +181,7 @@ def test_all_layers_of_a_kind_are_one_program_for_all_batches(
         options = {"compute": compute, "seed": 1, "compiled": compiled}
         updater = FastUpdater(model, batching, TrainingConfig(), **options)
         for pairs in batching.epoch(0)[:3]:
-            batch = updater.pack(pairs).to(compute.device)
+            batch = updater.host_batch(pairs).to(compute.device)
             with compute.autocast():
                 loss = updater.fast.loss(batch, 0.1).smoothed
             loss.backward()
@@ -220,7 +220,9 @@ def test_sums_between_layers_are_in_the_precision_of_autocast(
             layer.register_forward_hook(
                 lambda _, inputs, output, seen=seen: seen.update((inputs[0].dtype, output.dtype))
             )
-        batch = pack(batching.corpus.tokens(batching.epoch(0)[0])).to(torch.device("cpu"))
+        batch = make_host_batch(batching.corpus.tokens(batching.epoch(0)[0])).to(
+            torch.device("cpu")
+        )
         with fast.compute.autocast():
             losses.append(fast.loss(batch, 0.1).smoothed.item())
     assert states == {dtype: {dtype} for dtype in states}

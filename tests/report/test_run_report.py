@@ -12,13 +12,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 from lxml import html
 from omegaconf import DictConfig, OmegaConf
+from torch.nn import Linear
 
 from seq2seq.cli.hydra import quote_text, register, resource_folder
 from seq2seq.cli.main import main
 from seq2seq.cli.train import inherit
 from seq2seq.cli.training import start_training
 from seq2seq.data.corpus import CorpusConfig, Split
-from seq2seq.decoding.alignment import KnownText, choose_step
+from seq2seq.decoding.linking import KnownText, choose_step
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import OneProcess
@@ -31,7 +32,7 @@ from seq2seq.report.sets import Overlap, TextSet
 from seq2seq.run.config import read_config
 from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import read_sessions, this_session
-from seq2seq.run.training import describe_initial_model
+from seq2seq.run.start import describe_initial_model
 from tests.report.conftest import copy_run
 
 
@@ -136,7 +137,11 @@ def test_secrets_of_urls_are_in_no_record(run: Path) -> None:
     assert known["data.train.source"] == "https://***@example.org/a.en?v=1&access_token=***#c"
     assert known["data.valid.source"] == config.data.valid.source
     session = this_session(
-        "seq2seq train data.train.source=https://a:b@c/d", Compute(), step=0, processes=1
+        "seq2seq train data.train.source=https://a:b@c/d",
+        Compute(),
+        Linear(1, 1),
+        step=0,
+        processes=1,
     )
     assert session.command == "seq2seq train data.train.source=https://***@c/d"
 

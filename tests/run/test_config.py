@@ -10,7 +10,7 @@ from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import CorpusConfig
 from seq2seq.errors import UserError
 from seq2seq.run.config import Config, read_config
-from seq2seq.settings import Kind, flat, settings_of
+from seq2seq.settings import SettingKind, flat, settings_of
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -26,9 +26,9 @@ def test_a_key_of_earlier_versions_is_passed_over(tmp_path: Path) -> None:
 
 def test_each_setting_has_a_class() -> None:
     for config in (Config(), CorpusConfig()):
-        names = {name for kind in Kind for name, _ in settings_of(config, kind)}
+        names = {name for kind in SettingKind for name, _ in settings_of(config, kind)}
         assert flat(asdict(config)).keys() <= names
-    assert dict(settings_of(Config(run_dir="a"), Kind.place)) == {
+    assert dict(settings_of(Config(run_dir="a"), SettingKind.place)) == {
         "run_dir": "a",
         "resume": False,
         "cache": None,

@@ -8,7 +8,7 @@ import pytest
 from seq2seq.errors import UserError
 from seq2seq.run.config import Config
 from seq2seq.run.resume import RunState, named_settings
-from seq2seq.settings import Kind, settings_of
+from seq2seq.settings import SettingKind, settings_of
 from seq2seq.trainer import Progress
 
 
@@ -37,6 +37,6 @@ def test_a_setting_that_a_checkpoint_does_not_name_had_its_default() -> None:
         now.restored(path, earlier, defaults | {"bias": False})
 
 
-@pytest.mark.parametrize("kind", [Kind.fixed, Kind.changeable])
-def test_checkpoints_tell_settings_apart_by_the_last_part_of_their_names(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [SettingKind.fixed, SettingKind.changeable])
+def test_checkpoints_tell_settings_apart_by_the_last_part_of_their_names(kind: SettingKind) -> None:
     assert len(named_settings(Config(), kind)) == len(list(settings_of(Config(), kind)))

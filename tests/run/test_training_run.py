@@ -33,7 +33,8 @@ from seq2seq.machine.processes import OneProcess, Processes
 from seq2seq.model_folder import checkpoints
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.records import FileRecorder, describe_validation, read_metrics
-from seq2seq.run.training import TrainingRun, describe, make_trainer, run_training
+from seq2seq.run.start import describe, make_trainer
+from seq2seq.run.training import TrainingRun, run_training
 from seq2seq.run.validation import Guessing
 from seq2seq.text import SentencePair
 from seq2seq.trainer import Progress
