@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from seq2seq.batches import make_batching
 from seq2seq.config import Positions, Start, TrainingConfig, TransformerConfig
@@ -18,6 +19,7 @@ from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.fast import training
 from seq2seq.fast.decoder import TranslationKernels
+from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.search import StaticSearch
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.search import SearchConfig
@@ -126,6 +128,23 @@ def test_fp32_is_not_tf32() -> None:
     assert error.abs().max() < 1e-3  # TF32's 10 bits would be off by some 1e-2
 
 
+def test_after_a_recording_that_fails_there_are_random_numbers() -> None:
+    device, ones = torch.device("cuda"), torch.ones(64, device="cuda")
+    calls: list[Tensor] = []
+
+    def reads_a_number() -> None:
+        calls.append(F.dropout(ones, 0.5))
+        if len(calls) == 2:
+            ones.sum().item()
+
+    graphs = Graphs(device)
+    for _ in range(4):
+        graphs.run("dropout", reads_a_number)
+    assert not graphs.works
+    assert len(calls) == 5  # the failed recording, and each call
+    assert {0.0, 2.0} == set(F.dropout(torch.ones(512, device=device), 0.5).tolist())
+
+
 @pytest.fixture
 def corpus(tmp_path: Path) -> EncodedCorpus:
     return encoded_corpus(tmp_path / "corpus.ids", 20, 300)
@@ -144,17 +163,24 @@ def make_trainer(
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of PyTorch's own code
 @pytest.mark.parametrize(
-    ("compiled", "most"),
+    ("compiled", "most", "trials"),
     [
-        (True, 9999),
-        (True, 128),
-        (False, 9999),
+        (True, 9999, ""),
+        (True, 128, ""),
+        (False, 9999, ""),
+        (True, 9999, "contiguous_blocks,rows_of_128,loss_by_sums,relu_in_matmul"),
+        (True, 9999, "autotune,blocks_of_64"),
     ],
-    ids=["compiled", "in parts", "not compiled"],
+    ids=["compiled", "in parts", "not compiled", "on trial", "autotuned"],
 )
 def test_fast_steps_are_those_of_the_plain_model(
-    corpus: EncodedCorpus, compiled: bool, most: int
+    corpus: EncodedCorpus,
+    monkeypatch: pytest.MonkeyPatch,
+    compiled: bool,
+    most: int,
+    trials: str,
 ) -> None:
+    monkeypatch.setenv("SEQ2SEQ_TRIALS", trials)
     if compiled and not training.can_compile(torch.device("cuda")):
         pytest.skip("PyTorch has no compiler for this GPU")
     found = []
@@ -165,7 +191,7 @@ def test_fast_steps_are_those_of_the_plain_model(
             source, target = trainer.updater.most_tokens
             trainer.updater.set_most_tokens((min(most, source), min(most, target)))
             fit_memory(trainer.updater, 0)
-        found.append([update(trainer, trainer.batching.epoch(n)[:4]) for n in range(6)])
+        found.append([update(trainer, trainer.batching.epoch(n)[:4]) for n in range(4)])
     for expected, metrics in zip(*found, strict=True):
         assert metrics.smoothed == pytest.approx(expected.smoothed, rel=0.01)
         assert metrics.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.05)

@@ -16,15 +16,14 @@ from seq2seq.fast.trials import on_trial
 class FlexLayout:
     """Rows attend within their sentence by FlexAttention."""
 
-    block = 64 if on_trial("blocks_of_64") else 128
-    """The rows of a block of queries, and of keys."""
-    kernel_options: Any = {"BLOCKS_ARE_CONTIGUOUS": True} if on_trial("contiguous_blocks") else None
-
     def __init__(
         self, queries: Side, keys: Side, mask: PaddedMask, *, causal: bool = False
     ) -> None:
         query_sentence, key_sentence = queries.sentences, keys.sentences  # (R,), (M or N,)
-        block, rows, keys_in_all = self.block, len(query_sentence), len(key_sentence)
+        rows, keys_in_all = len(query_sentence), len(key_sentence)
+        block = 64 if on_trial("blocks_of_64") else 128
+        adjacent = {"BLOCKS_ARE_CONTIGUOUS": True}
+        self.kernel_options: Any = adjacent if on_trial("contiguous_blocks") else None
 
         def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             same = query_sentence[query] == key_sentence[key]

@@ -6,6 +6,7 @@ All but the training until its loss has fallen, which takes minutes here.
 from tests.test_cuda import (  # noqa: F401
     corpus,
     test_a_translator_in_bf16_gives_each_line_its_candidates,
+    test_after_a_recording_that_fails_there_are_random_numbers,
     test_fast_steps_are_those_of_the_plain_model,
     test_fp32_is_not_tf32,
     test_states_and_gradients_are_those_of_the_cpu,
