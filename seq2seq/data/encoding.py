@@ -50,7 +50,7 @@ _PAIRS_PER_MESSAGE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Encoder:
+class PairEncoder:
     """Tokenizes, checks and filters the pairs of a split, some at a time and in any process."""
 
     tokenizer: Tokenizer
@@ -88,7 +88,7 @@ class Encoder:
 
 def encode(
     pairs: Iterable[SentencePair],
-    encoder: Encoder,
+    encoder: PairEncoder,
     write: Callable[[EncodedPairs], None],
     log: Log,
     text: BinaryIO | None = None,

@@ -25,7 +25,7 @@ from seq2seq.text import (
     read_text_lines,
 )
 
-Languages: TypeAlias = tuple[str, str]
+LanguagePair: TypeAlias = tuple[str, str]
 """Codes of the source language and of the target language."""
 
 _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
@@ -35,7 +35,7 @@ _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})
 class PairsFile:
     """A file of pairs, .tsv, .jsonl or .tmx, compressed or not."""
 
-    def __init__(self, path: str, languages: Languages) -> None:
+    def __init__(self, path: str, languages: LanguagePair) -> None:
         self._path, self._languages = path, languages
         suffixes = Path(path.lower()).suffixes
         if suffixes and suffixes[-1] in COMPRESSIONS:
@@ -145,7 +145,7 @@ def _read_tsv(path: str, quoted: bool, header: str) -> Iterator[SentencePair]:
         raise UserError(f"{path}:{number + 1}: {error}") from None
 
 
-def _read_json_lines(path: str, languages: Languages) -> Iterator[SentencePair]:
+def _read_json_lines(path: str, languages: LanguagePair) -> Iterator[SentencePair]:
     for number, line in enumerate(read_text_lines(path), start=1):
         if line.strip():
             try:
@@ -155,7 +155,7 @@ def _read_json_lines(path: str, languages: Languages) -> Iterator[SentencePair]:
             yield pair_of(row, languages, f"{path}:{number}")
 
 
-def pair_of(row: Any, languages: Languages, where: str) -> SentencePair:
+def pair_of(row: Any, languages: LanguagePair, where: str) -> SentencePair:
     """Take the two sentences from a row, keyed by language code or by source and target."""
     if isinstance(row, Mapping) and isinstance(row.get("translation"), Mapping):
         row = row["translation"]
@@ -171,7 +171,7 @@ def pair_of(row: Any, languages: Languages, where: str) -> SentencePair:
 
 
 @lru_cache
-def _keys_of_sides(keys: tuple[str, ...], languages: Languages) -> tuple[str, ...]:
+def _keys_of_sides(keys: tuple[str, ...], languages: LanguagePair) -> tuple[str, ...]:
     """Return the keys of source and target, such as `en` and `de` or `English` and `de-AT`."""
     for pair in (languages, ("source", "target")):
         if all(key in keys for key in pair):
@@ -229,7 +229,7 @@ def _text(value: Any, key: str, where: str) -> str:
     return value
 
 
-def read_tmx(path: str, languages: Languages) -> Iterator[SentencePair]:
+def read_tmx(path: str, languages: LanguagePair) -> Iterator[SentencePair]:
     """Stream the pairs of a translation memory; a side that a unit lacks is blank.
 
     `en` also stands for `en-GB` and the like, if a unit has no `en` itself. Formatting codes are

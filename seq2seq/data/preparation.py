@@ -34,7 +34,7 @@ from seq2seq.data.corpus import (
     sha256_of_file,
     training_splits,
 )
-from seq2seq.data.encoding import Encoder, Log, encode
+from seq2seq.data.encoding import Log, PairEncoder, encode
 from seq2seq.data.mixture import Mixture
 from seq2seq.data.noise import add_noise
 from seq2seq.encoded_corpus import EncodedCorpus, new_corpus
@@ -252,7 +252,7 @@ class _CachedCorpus:
         ):
             for split in self.train:
                 controls = split.control_ids(tokenizer.controls)
-                encoder = Encoder(tokenizer, controls, limits, keeps_text)
+                encoder = PairEncoder(tokenizer, controls, limits, keeps_text)
                 sample = Sample(split)
                 findings = encode(sample.pairs(), encoder, write, self.log, text)
                 counts[split.name] = findings.counts
@@ -318,7 +318,7 @@ def _encode_valid_set(
 ) -> tuple[EncodedCorpus, FilterCounts]:
     """Encode a validation set at each start: one can be added to a run that is resumed."""
     limits = replace(limits, max_length_ratio=float("inf"))
-    encoder = Encoder(tokenizer, split.control_ids(tokenizer.controls), limits)
+    encoder = PairEncoder(tokenizer, split.control_ids(tokenizer.controls), limits)
     with temporary_folder() as folder:  # once they are mapped, files need no name
         with new_corpus(folder / "valid") as write:
             count = encode(pairs, encoder, write, log).counts

@@ -27,7 +27,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Metrics:
+class RequestMetrics:
     """The metrics of one server, in a registry of its own; the process's figures are in it too."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ _HEADERS = {
 class Guard:
     """Wraps an application, to which pages of `origins` may send requests."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, origins: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: RequestMetrics, origins: Collection[str]) -> None:
         self._app, self._metrics, self._origins = app, metrics, origin_pattern(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

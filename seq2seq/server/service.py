@@ -23,7 +23,7 @@ from seq2seq.errors import UserError
 from seq2seq.search import SearchConfig
 from seq2seq.server.batcher import Batcher
 from seq2seq.server.documents import Readers
-from seq2seq.server.guard import Metrics
+from seq2seq.server.guard import RequestMetrics
 from seq2seq.server.requests import Limits
 
 _MAX_PAIRS = 10
@@ -86,7 +86,7 @@ class Service:
     """
 
     def __init__(self, translators: Mapping[LanguagePair, Translator], limits: Limits) -> None:
-        self.translators, self.limits, self.metrics = translators, limits, Metrics()
+        self.translators, self.limits, self.metrics = translators, limits, RequestMetrics()
         self._sources = sorted({source for source, _ in translators})
         self.metrics.queue_tokens.set_function(lambda: self.queue_tokens)
         workers = max(translator.workers for translator in translators.values())
