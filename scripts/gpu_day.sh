@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What only a GPU can tell, in calls of ten minutes that go on where the last one stopped: see gpu_day.py.
-# bash scripts/gpu_day.sh [--small] [--seconds N] [--corpora DIR] [--wheels DIR] [--only NAME...] [--again] [FOLDER]
+# bash scripts/gpu_day.sh [--small] [--seconds N] [--corpora DIR] [--wheels DIR] [--only NAME]... [--again] [FOLDER]
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 checkout=$PWD

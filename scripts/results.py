@@ -129,7 +129,7 @@ def table_3(runs: Path, corpora: Path, overrides: list[str]) -> str:
         of_seeds = json.loads(seq2seq("runs", "--format", "json", *folders))
         scores = ([one[name] for one in of_seeds] for name in ("perplexity", "BLEU"))
         found[row.name] = Scores(*map(mean, scores))
-    return compare(found, "Table 3 at a quarter of its widths, the mean of two seeds", divisor=4)
+    return compare(found, divisor=4)
 
 
 def train(name: str, run: Path, seed: int, corpora: Path, overrides: list[str]) -> None:

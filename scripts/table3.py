@@ -120,13 +120,13 @@ CONCLUSIONS = (
 )
 
 
-def compare(found: Mapping[str, Scores], heading: str, divisor: int = 1) -> str:
-    """Write a page with the rows that were run beside the paper's, and which conclusions hold.
+def compare(found: Mapping[str, Scores], divisor: int = 1) -> str:
+    """Draw the rows that were run beside the paper's, and which of its conclusions hold.
 
-    A row that was not run says so, and so does a conclusion of which a row is missing. All widths
-    were divided by `divisor`.
+    The difference from base is in parentheses. A row that was not run says so, and so does a
+    conclusion of which a row is missing. All widths were divided by `divisor`.
     """
-    return "\n".join((f"# {heading}", "", *_rows(found, divisor), "", *_conclusions(found), ""))
+    return "\n".join((*_rows(found, divisor), "", *_conclusions(found), ""))
 
 
 def _rows(found: Mapping[str, Scores], divisor: int) -> Iterator[str]:

@@ -80,7 +80,9 @@ class Imagined(Measurements):
     def measure(self, part: Part) -> Result:
         figures = {"perplexity": 9.0, "BLEU": float(len(part.name))}
         ended = "failed: no" if part.name == self.failing else "done"
-        result = Result(part.name, ended, figures, 1, "", "", "", " ".join(part.command))
+        result = Result(
+            part.name, ended, figures, 1, "", "", "2026-01-02 03:04", " ".join(part.command)
+        )
         self.results.append(result)
         return result
 
@@ -121,7 +123,7 @@ def test_table_3_has_every_row_and_big_three_times_the_steps(tmp_path: Path) -> 
     steps = [word for words in commands.values() for word in words if "max_steps=195" in word]
     assert steps == ["training.max_steps=19500"]
     assert "training.max_steps=19500" in commands["table3/big"]
-    write_table3(day)
+    write_table3(day, FULL.about_rows)
     page = {row[0]: row for row in rows_of((tmp_path / "table3.md").read_text())}
     assert page["A_h1"][2:5] == ["9.00 (+0.00)", "5.29 (+0.37)", "11.00 (+0.00)"]
     assert page["C_n8"][2:5] == ["not run", "4.88 (-0.04)", "not run"]
@@ -130,7 +132,7 @@ def test_table_3_has_every_row_and_big_three_times_the_steps(tmp_path: Path) -> 
 
 def test_conclusions_hold_for_the_numbers_from_which_they_were_drawn() -> None:
     """The paper's own numbers contradict it once: eight layers have the lower BLEU."""
-    found = rows_of(compare({row.name: row.scores for row in ROWS}, "The paper's"))
+    found = rows_of(compare({row.name: row.scores for row in ROWS}))
     verdicts = {row[0]: row[2:] for row in found[-len(CONCLUSIONS) :]}
     assert all(here == papers for here, papers in verdicts.values())
     assert Counter(here for here, _ in verdicts.values()) == {
@@ -138,7 +140,7 @@ def test_conclusions_hold_for_the_numbers_from_which_they_were_drawn() -> None:
         "by perplexity alone": 1,
     }
     worse = {name: Scores(99.0 - row.perplexity, 99.0 - row.bleu) for name, row in _rows.items()}
-    verdicts = {row[0]: row[2] for row in rows_of(compare(worse, ""))[-len(CONCLUSIONS) :]}
+    verdicts = {row[0]: row[2] for row in rows_of(compare(worse))[-len(CONCLUSIONS) :]}
     assert verdicts["(C) eight layers are better than six"] == "by BLEU alone"
     assert set(verdicts.values()) == {"no", "yes", "by BLEU alone"}
     assert [name for name, verdict in verdicts.items() if verdict == "yes"] == [
@@ -150,9 +152,9 @@ _rows = {row.name: row for row in ROWS}
 
 
 def test_nothing_is_claimed_without_results(tmp_path: Path) -> None:
-    write_table3(Measurements(tmp_path, "", "", 1.0))
+    write_table3(Measurements(tmp_path, "", "", 1.0), FULL.about_rows)
     assert not (tmp_path / "table3.md").exists()
-    verdicts = rows_of(compare({}, ""))[-len(CONCLUSIONS) :]
+    verdicts = rows_of(compare({}))[-len(CONCLUSIONS) :]
     assert {row[2] for row in verdicts} == {"not run"}
 
 
