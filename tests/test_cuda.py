@@ -202,6 +202,39 @@ def test_fast_steps_are_those_of_the_plain_model(
         assert len(trainer.updater.graphs.replays) == (3 if most == 128 else 2)
 
 
+def test_heads_too_wide_for_a_fused_kernel_train_as_the_plain_model(corpus: EncodedCorpus) -> None:
+    """The row (A) of Table 3 with one head, as wide as the model."""
+    config, found = TrainingConfig(source_tokens=128, target_tokens=128), []
+    wide = {"num_layers": 1, "num_heads": 1, "d_k": 512, "d_v": 512, "dropout": 0.0}
+    for form in (Updater, FastUpdater):
+        trainer = make_trainer(corpus, config, form, **wide)
+        found.append([update(trainer, trainer.batching.epoch(n)[:1]).smoothed for n in range(2)])
+    assert found[1] == pytest.approx(found[0], rel=0.01)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_dropout_has_one_mask_in_both_directions_and_draws_each_element_by_itself(
+    dtype: torch.dtype,
+) -> None:
+    if not training.can_compile(torch.device("cuda")):
+        pytest.skip("PyTorch has no compiler for this GPU")
+    rate, count = 0.25, 2**20
+    dropout = training.GpuDropout(rate).train()
+    dropout.share = torch.ones((), device="cuda")
+    x = torch.ones(count, dtype=dtype, device="cuda", requires_grad=True)
+    dropped = torch.compile(dropout, dynamic=False)(x)
+    dropped.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(dropped.detach(), x.grad)
+    is_dropped = (dropped.detach() == 0).double().cpu() - rate
+    variance = rate * (1 - rate)
+    assert abs(is_dropped.mean().item()) < 5 * (variance / count) ** 0.5
+    for distance in (1, 2, 3, 4, 5, 64):
+        together = (is_dropped[distance:] * is_dropped[:-distance]).mean().item()
+        assert abs(together) < 5 * variance / count**0.5
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_training_learns_and_is_repeated_to_the_bit(corpus: EncodedCorpus) -> None:
     ended = []
