@@ -1,4 +1,4 @@
-"""Measure the size of exported pages, and how long they need for a sentence in Node.
+"""Measure the size of exported pages, and the processor time of a sentence in Node.
 
     python scripts/benchmarks/web.py --text train.en.gz train.de.gz --node FOLDER
 
@@ -28,7 +28,7 @@ SIZES = {
     "base": (TransformerConfig(), 37000),
 }
 """The configurations of `conf/model`, and usual sizes of their vocabularies."""
-SENTENCES, SOURCE_TOKENS, EXTRA_TOKENS = 10, 12, 3
+SENTENCES, SOURCE_TOKENS, EXTRA_TOKENS = 30, 12, 3
 DRIVER = Path(__file__).parents[2] / "tests" / "interop" / "page.mjs"
 
 
@@ -48,10 +48,11 @@ def export(folder: Path, config: TransformerConfig, vocab_size: int, text: list[
 
 
 def milliseconds(folder: Path, node: Path, lines: list[str], beam: int) -> float:
-    """Return the time for a sentence, after a first one."""
+    """Return the processor time for a sentence, once the code is compiled."""
     given = {
         "folder": str(folder),
         "nodeModules": str(node / "node_modules"),
+        "warm": lines,
         "lines": lines,
         "options": {"beam": beam, "sentences": False},
     }
