@@ -97,7 +97,9 @@ class Scale:
     """The sizes of all parts."""
 
     device: str
-    tests: str
+    precision: str
+    """The precision of the steps that are timed."""
+    tests: tuple[str, ...]
     training: tuple[str, ...]
     """Settings of the training whose speed is measured."""
     steps: Mapping[str, tuple[str, ...]]
@@ -125,7 +127,8 @@ _LARGE = (
 )
 FULL = Scale(
     device="cuda",
-    tests="tests/test_cuda.py",
+    precision="bf16",
+    tests=("tests/test_cuda.py",),
     training=(
         *("model=small", "schedule=small_data", "data.tokenizer.vocab_size=8000"),
         "training.max_minutes=1.5",
@@ -169,7 +172,9 @@ KFTT_BASE = (
 _TINY = ("--vocab-size", "500", "--tokens", "256", "--steps", "1")
 SMALL = Scale(
     device="cpu",
-    tests="tests/cuda/test_gpu_tests.py",  # the same ones on a simulated GPU
+    precision="fp32",
+    # Most of the same ones on a simulated GPU.
+    tests=("tests/cuda/test_gpu_tests.py", "-k", "not fast_steps"),
     training=(
         *("model=tiny", "schedule=demo", "training.max_steps=4"),
         *("data.tokenizer.vocab_size=200", "search.max_extra_tokens=2"),
@@ -238,7 +243,7 @@ class Parts:
         yield Part("speed/translate", (*translate, "-i", text, "-o", out), seconds=60)
         score = ("-m", "seq2seq", "score", "-i", out, "-r", reference)
         yield Part("speed/score", score, bleu_line, seconds=60)
-        peer = self._step(self.scale.large, "torch.nn, bf16")
+        peer = self._step(self.scale.large, "torch.nn")
         yield Part(
             f"speed/step of {self.scale.large} by torch.nn", peer, figures_of_step, seconds=90
         )
@@ -324,12 +329,13 @@ class Parts:
     def _places(self) -> tuple[str, ...]:
         return f"device={self.scale.device}", f"cache={self.folder / 'cache'}"
 
-    def _step(self, size: str, system: str = "ours, bf16") -> tuple[str, ...]:
+    def _step(self, size: str, system: str = "ours") -> tuple[str, ...]:
         start = ("scripts/benchmarks/training.py", "--device", self.scale.device, "--rounds", "1")
-        return (*start, "--size", size, *self.scale.steps[size], "--only", system)
+        name = f"{system}, {self.scale.precision}"
+        return (*start, "--size", size, *self.scale.steps[size], "--only", name)
 
     def _tests(self) -> tuple[str, ...]:
-        return "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", self.scale.tests
+        return "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *self.scale.tests
 
 
 _SIDES = (("source", "en"), ("target", "de"))

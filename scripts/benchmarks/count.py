@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--sentences", type=int, default=64, help="searched at once")
     parser.add_argument("--steps", type=int, default=10, help="tokens of a translation")
-    parser.add_argument("--tokens", type=int, default=1024, help="of each side of an update")
+    parser.add_argument("--tokens", type=int, default=256, help="of each side of an update")
     sizes = parser.parse_args()
     print("| a step of beam search | kernels | GB | launched by the host | waits |")
     print("|---|---|---|---|---|")
