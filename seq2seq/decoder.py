@@ -136,7 +136,7 @@ class _OnePositionModel(Transformer):
             return super().target_mask(target_input)
         so_far = target_input.new_zeros(1, cache.length + 1)
         mask = super().target_mask(so_far)
-        return mask[..., -1:, :] if mask.dim() else mask
+        return mask[..., -1:, :]
 
 
 class _OnePosition(nn.Module):

@@ -192,16 +192,19 @@ def lost_shares(model: Transformer, pair: PiecePair, controls: int) -> Tensor:
 
     Each row has the losses without one piece of the source, which the unknown piece replaces.
     """
-    places = torch.arange(controls, len(pair.source_ids) - 1)
-    source, target_input = _inputs([pair] * (1 + len(places)), model.embedding.weight.device)
-    source[1 + torch.arange(len(places)), places] = UNKNOWN_ID
-    ids = torch.tensor(pair.target_ids, device=source.device).view(1, -1, 1)
-    copies = max(1, _MOST_TOKENS // target_input.size(1))
+    places = range(controls, len(pair.source_ids) - 1)
+    without = [pair.source_ids.copy() for _ in places]
+    for ids, place in zip(without, places, strict=True):
+        ids[place] = UNKNOWN_ID
+    copies = [pair, *(pair._replace(source_ids=ids) for ids in without)]
+    source, target_input = _inputs(copies, model.embedding.weight.device)
+    target = torch.tensor(pair.target_ids, device=source.device).view(1, -1, 1)
+    at_once = max(1, _MOST_TOKENS // target_input.size(1))
     chosen = []
-    for rows in torch.arange(len(source), device=source.device).chunk(-(-len(source) // copies)):
+    for rows in torch.arange(len(copies), device=source.device).chunk(-(-len(copies) // at_once)):
         logits = model(source[rows], target_input[rows])[:, :-1].float()  # (n, T, V)
-        ids_of_rows = ids.expand(len(rows), -1, -1)
-        chosen.append(logits.log_softmax(dim=2).take_along_dim(ids_of_rows, dim=2).squeeze(2))
+        tokens = target.expand(len(rows), -1, -1)
+        chosen.append(logits.log_softmax(dim=2).take_along_dim(tokens, dim=2).squeeze(2))
     log_probabilities = torch.cat(chosen)  # (1 + S, T)
     return 1 - (log_probabilities[1:] - log_probabilities[:1]).clamp(max=0).exp()
 

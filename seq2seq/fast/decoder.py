@@ -92,10 +92,10 @@ class _NewestToken(Transformer):
     """In a step, a mask that hides nothing: the newest token may attend to all positions so far."""
 
     def target_mask(self, target_input: Tensor) -> Tensor:
-        """Return a mask () that is True."""
+        """Return a mask (1, 1) that is True."""
         if cache_of_step() is None:
             return super().target_mask(target_input)
-        return torch.ones((), dtype=torch.bool, device=target_input.device)
+        return torch.ones(1, 1, dtype=torch.bool, device=target_input.device)
 
 
 class _SelfAttention(packed.PackedAttention):

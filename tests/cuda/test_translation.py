@@ -54,6 +54,16 @@ def test_translations_stay_what_they_were_after_longer_ones(trained: TrainedMode
         assert [each.score for each in found] == pytest.approx(scores, abs=1e-4)
 
 
+def test_alignments_and_attention_are_those_of_the_cpu(trained: TrainedModel) -> None:
+    links, weights = [], []
+    for device in ("cuda", "cpu"):
+        translator = Translator(trained, TranslationOptions(device=device, precision="fp32"))
+        links.append([each.pieces for each in translator.alignments(LINES, LINES[::-1])])
+        weights.append(translator.attention(LINES[0], LINES[3]).cross.cpu())
+    assert links[0] == links[1]
+    torch.testing.assert_close(*weights)
+
+
 def test_a_longer_sentence_leaves_the_graphs_of_shorter_ones_their_positions(
     make_model: MakeModel, tokenizer: Tokenizer, sentences: list[str]
 ) -> None:
