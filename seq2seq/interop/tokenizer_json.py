@@ -12,12 +12,14 @@ from typing import Any, TypeAlias
 
 from seq2seq.errors import UserError
 from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, PairTokenizer
-from seq2seq.pieces import PRIVATE
+from seq2seq.pieces import PRIVATE, read_processor
 from seq2seq.tokenizer import CONTROL_PIECES, END_ID, TOKENIZER_FILE, UNKNOWN_ID, Tokenizer
 
-_NONCHARACTER, _HIDDEN_JOINER = "\ufdd0", "\ufdd1"
-"""Characters that Unicode keeps out of texts: at the end of names, and in place of a joiner."""
-_JOINER, _ARABIC_MARK = "\u200d", "\u061c"
+_NONCHARACTER = "\ufdd0"
+"""A character that Unicode keeps out of texts."""
+_UNEQUAL = {"\u200d": "\ufdd1", "\u061c": "\ufdd2"}
+"""The joiner and the Arabic letter mark, which JavaScript's function in place of the table of
+nmt_nfkc handles in its own way, and noncharacters in their place."""
 _SPACE, _UNKNOWN_TEXT = "▁", " ⁇ "
 """The character for a space in a piece of SentencePiece, and its text for an unknown piece."""
 _UNIGRAM, _BPE = 1, 2
@@ -63,7 +65,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> TokenizerJson:
         "added_tokens": [_added_token(i, names[i]) for i in sorted(controls - {UNKNOWN_ID})],
         "normalizer": {
             "type": "Sequence",
-            "normalizers": list(_normalizers(model.normalizer_spec, escaped)),
+            "normalizers": list(_normalizers(model, escaped)),
         },
         "pre_tokenizer": None,
         "post_processor": _end_symbol(names[END_ID]),
@@ -115,18 +117,20 @@ def _refusal(reason: str) -> UserError:
 _NORMALIZATIONS = ("identity", "nmt_nfkc", "nfkc")
 
 
-def _normalizers(spec: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
+def _normalizers(model: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
     """Yield what is done to a text, in the order of `readable` and of SentencePiece."""
+    spec = model.normalizer_spec
     for character, private in escaped.items():
         yield _replace(chr(character), private)
     if spec.name == "nmt_nfkc":
+        processor = read_processor(model.SerializeToString())
+        kept = {c: other for c, other in _UNEQUAL.items() if c in processor.normalize(c)}
+        for character in _UNEQUAL:  # those that are not kept are spaces
+            yield _replace(character, kept.get(character, " "))
         table = base64.b64encode(spec.precompiled_charsmap).decode()
-        # JavaScript has a function in place of the table, which takes joiners for spaces, but not
-        # the mark of Arabic letters.
-        yield _replace(_JOINER, _HIDDEN_JOINER)
-        yield _replace(_ARABIC_MARK, " ")
         yield {"type": "Precompiled", "precompiled_charsmap": table}
-        yield _replace(_HIDDEN_JOINER, _JOINER)
+        for character, other in kept.items():
+            yield _replace(other, character)
     elif spec.name == "nfkc":
         yield {"type": "NFKC"}
     yield {"type": "Prepend", "prepend": " "}
