@@ -120,8 +120,8 @@ _NORMALIZATIONS = ("identity", "nmt_nfkc", "nfkc")
 def _normalizers(model: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
     """Yield what is done to a text, in the order of `readable` and of SentencePiece."""
     spec = model.normalizer_spec
-    for character, private in escaped.items():
-        yield _replace(chr(character), private)
+    for code, private in escaped.items():
+        yield _replace(chr(code), private)
     if spec.name == "nmt_nfkc":
         processor = read_processor(model.SerializeToString())
         kept = {c: other for c, other in _UNEQUAL.items() if c in processor.normalize(c)}
@@ -197,8 +197,8 @@ def _decoders(unknown: str, escaped: Mapping[int, str], byte_fallback: bool) -> 
     yield {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     yield _replace(unknown, _UNKNOWN_TEXT)
     yield _replace(_NONCHARACTER, "")
-    for character, private in escaped.items():
-        yield _replace(private, chr(character))
+    for code, private in escaped.items():
+        yield _replace(private, chr(code))
     yield _replace("\n", " ")
 
 
