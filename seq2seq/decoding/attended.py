@@ -68,15 +68,15 @@ class Attended:
         return bool(((found - self.output).abs() <= 1e-4 * self.output.abs().max()).all())
 
 
-class _Reading:
-    """The calls that are kept, and how many are still needed."""
+class _Calls:
+    """The calls that are kept, and how many are needed in all."""
 
     def __init__(self, modules: Iterable[nn.Module], needed: int | None) -> None:
         self.modules, self.needed = set(modules), needed
         self.calls: list[Attended] = []
 
 
-_READING: ContextVar[_Reading | None] = ContextVar("reading", default=None)
+_CALLS: ContextVar[_Calls | None] = ContextVar("calls", default=None)
 """The calls that this thread keeps; None while a model only computes."""
 
 
@@ -90,20 +90,20 @@ class ReadAttention(MultiHeadAttention):
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
         """See `MultiHeadAttention.forward`."""
         output = super().forward(x, memory, mask)
-        reading = _READING.get()
-        if reading is not None and self in reading.modules:
-            for call in reading.calls[-1:]:
+        kept = _CALLS.get()
+        if kept is not None and self in kept.modules:
+            for call in kept.calls[-1:]:
                 if call.module is self:
                     call.output = output
-            if len(reading.calls) == reading.needed:
+            if len(kept.calls) == kept.needed:
                 raise _EnoughError
         return output
 
     def equation_1(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """See `MultiHeadAttention.equation_1`."""
-        reading = _READING.get()
-        if reading is not None and self in reading.modules:
-            reading.calls.append(Attended(self, query, key, value, mask))
+        kept = _CALLS.get()
+        if kept is not None and self in kept.modules:
+            kept.calls.append(Attended(self, query, key, value, mask))
         return super().equation_1(query, key, value, mask)
 
 
@@ -120,15 +120,15 @@ def read_attentions(
     After `needed` calls the rest of the model is not computed. At their first use the modules get a
     class in front of theirs, which two threads may not do at the same time.
     """
-    reading = _Reading(modules, needed)
-    for module in reading.modules:
+    kept = _Calls(modules, needed)
+    for module in kept.modules:
         if isinstance(module, MultiHeadAttention):
             override(module, ReadAttention)
-    token = _READING.set(reading)
+    token = _CALLS.set(kept)
     try:
         model(source, target_input)
     except _EnoughError:
         pass
     finally:
-        _READING.reset(token)
-    return reading.calls
+        _CALLS.reset(token)
+    return kept.calls
