@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from io import BufferedReader
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir, mkdtemp
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from seq2seq import system
@@ -193,12 +193,18 @@ def temporary_folder() -> Iterator[Path]:
     """
     with errors_as_user_errors(Path(gettempdir())):
         for folder in [*_still_open]:
-            shutil.rmtree(folder, ignore_errors=True)
-            _still_open.discard(folder)
-        with TemporaryDirectory(ignore_cleanup_errors=not system.POSIX_FILES) as folder:
+            _remove_temporary(folder)
+        folder = mkdtemp()
+        try:
             yield Path(folder)
-        if os.path.exists(folder):
-            _still_open.add(folder)
+        finally:
+            _remove_temporary(folder)
+
+
+def _remove_temporary(folder: str) -> None:
+    # Not by TemporaryDirectory, which tries without end to remove an open file on Windows.
+    shutil.rmtree(folder, ignore_errors=not system.POSIX_FILES)
+    (_still_open.add if os.path.exists(folder) else _still_open.discard)(folder)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def lock_file(path: Path, if_held: Callable[[], object]) -> Iterator[None]:
     If another process has it, `if_held` is called, which may raise an error, before that process is
     waited for.
     """
-    from filelock import FileLock, Timeout, UnixFileLock
+    from filelock import FileLock, Timeout
 
     lock = FileLock(path)
     try:
@@ -144,7 +144,7 @@ def lock_file(path: Path, if_held: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        if isinstance(lock, UnixFileLock):  # the others remove their files themselves
+        if POSIX_FILES:  # elsewhere filelock removes its files itself
             path.unlink(missing_ok=True)
         lock.release()
 

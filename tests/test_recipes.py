@@ -1,15 +1,22 @@
 """The recipes of conf/RECIPES.md, run as they stand, with smaller models and few steps."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet, table
 
 from seq2seq.cli.main import main
+from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import find_model, load_model
+from seq2seq.tokenizer import Tokenizer
+from tests.models import save_untrained
 from tests.toy import TINY_MODEL
 
 RECIPES = Path(__file__).resolve().parents[1] / "conf" / "RECIPES.md"
@@ -132,3 +139,16 @@ def test_documents_keep_all_but_their_texts() -> None:
     assert Path("site.de/a.html").read_text().count("<b>") == 1
     for name in ("de.po", "strings.de.xml"):
         assert "%s" in Path(name).read_text()
+
+
+@pytest.mark.slow
+def test_a_class_of_ray_data_translates_a_table(tokenizer: Tokenizer, sentences: list[str]) -> None:
+    pytest.importorskip("ray", reason="pip install 'ray[data]'")
+    (code,) = re.findall(r"```python\n(import ray\n.*?)```", RECIPES.read_text("utf-8"), re.S)
+    model = save_untrained(Path("runs/captions"), tokenizer)
+    parquet.write_table(table({"number": range(100), "en": sentences}), "big.parquet")
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    rows = parquet.read_table("translated").sort_by("number").to_pydict()
+    assert rows["en"] == sentences
+    assert rows["de"] == [each.text for each in Translator.load(model).translate(sentences)]

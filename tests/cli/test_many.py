@@ -217,6 +217,7 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.posix
 def test_a_run_that_opened_the_part_before_it_was_finished_leaves_the_output_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,17 +2,17 @@
 
 With this folder in PYTHONPATH, functions, signals and flags are missing, folders can't be opened,
 nothing that is open can be moved or removed, and names have no special characters. The package
-finds no `fcntl`, and filelock neither, which then locks by files that exist.
+finds no `fcntl` and its kin. filelock locks, as it does on every system.
 """
 
 import builtins
+import contextlib
 import errno
 import importlib
 import os
 import shutil
 import signal
 import sys
-import warnings
 from typing import Any
 
 MODULES = ("fcntl", "grp", "pwd", "resource", "termios")
@@ -21,7 +21,6 @@ OF_OS = (
         "O_CLOEXEC",
         "O_DIRECTORY",
         "O_NOFOLLOW",
-        "O_NONBLOCK",
         "fchmod",
         "fork",
         "getpgid",
@@ -37,7 +36,7 @@ OF_OS = (
         "setsid",
         "sysconf",
     ),
-)  # not getuid and register_at_fork: pytest and PyTorch ask for the system's name, and take them
+)  # not what libraries take by the name of the system: O_NONBLOCK, getuid, register_at_fork
 SIGNALS = ("SIGALRM", "SIGHUP", "SIGPIPE", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 TEMPORARY = os.O_TMPFILE & ~os.O_DIRECTORY
 NO_NAME = set('<>:"|?*')
@@ -74,13 +73,15 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
             raise OSError(errno.EINVAL, "Invalid argument", path)
     elif event in ("os.rename", "os.remove", "os.rmdir"):
         path = os.fsdecode(arguments[0])
+        if path.endswith(".lock"):  # filelock's
+            return
         if is_in_use(path) or (event == "os.rename" and is_in_use(os.fsdecode(arguments[1]))):
             raise PermissionError(errno.EACCES, "It is used by another process", path)
 
 
 def refuse_module(name: str, importer: str) -> None:
-    """Raise the error of an import that finds no module; other libraries know this system."""
-    if name in MODULES and importer.partition(".")[0] in ("seq2seq", "filelock"):
+    """Raise the error of an import that finds no module; libraries know this system."""
+    if name in MODULES and importer.partition(".")[0] == "seq2seq":
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -105,5 +106,15 @@ for name in SIGNALS:
     delattr(signal, name)
 shutil._use_fd_functions = False  # type: ignore[attr-defined]
 sys.addaudithook(refuse)
-# filelock says that it locks by files that exist; on Windows it has locks of the system.
-warnings.filterwarnings("ignore", "only soft file lock is available")
+with contextlib.suppress(ImportError):
+    import filelock
+
+    class FileLock(filelock.UnixFileLock):
+        """Removes its file when it is released, as the one of Windows does."""
+
+        def _release(self) -> None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.lock_file)
+            super()._release()
+
+    filelock.FileLock = FileLock

@@ -42,7 +42,7 @@ def test_a_folder_that_is_empty_in_the_end_is_removed_if_it_was_made(tmp_path: P
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["config.yaml"]
 
 
-@pytest.mark.parametrize("kind", ["folder", "link"])
+@pytest.mark.parametrize("kind", ["folder", pytest.param("link", marks=pytest.mark.posix)])
 def test_a_lock_that_can_t_be_taken_is_named(tmp_path: Path, kind: str) -> None:
     lock = tmp_path / ".lock"
     lock.mkdir() if kind == "folder" else lock.symlink_to("elsewhere")

@@ -150,6 +150,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
 PARAGRAPHS = fill_place("docx", "@", "<w:p/>" * 500_000)  # 100 bytes of memory each
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     "limits", [Limits(file_bytes=2**26, timeout=600), Limits(file_seconds=1, timeout=600)]
 )
