@@ -247,9 +247,9 @@ class Prefixes:
 
 
 @in_node
-@pytest.mark.parametrize("beam", [1, 2, 4])
-def test_the_page_searches_as_the_program_does(beam: int) -> None:
-    vocab_size, limit, generator = 6, 5, torch.Generator().manual_seed(beam)
+@pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 2.5), (4, 0.6), (4, 2.5)])
+def test_the_page_searches_as_the_program_does(beam: int, alpha: float) -> None:
+    vocab_size, limit, generator = 6, 3, torch.Generator().manual_seed(beam)
     others = [i for i in range(vocab_size) if i not in (PADDING_ID, START_ID, END_ID)]
     prefixes = [ids for length in range(limit + 1) for ids in product(others, repeat=length)]
     nothing = torch.zeros(vocab_size)  # after what no output has
@@ -260,15 +260,15 @@ def test_the_page_searches_as_the_program_does(beam: int) -> None:
         return torch.stack([table.get(prefix[1:], nothing) for prefix in state.rows])
 
     tables, expected = [], []
-    for _ in range(10):
-        table = {ids: 2 * torch.randn(vocab_size, generator=generator) for ids in prefixes}
-        for row in table.values():
-            row[END_ID] -= 2  # or most outputs are short
+    for _ in range(150):
+        logits = torch.randn(len(prefixes), vocab_size, generator=generator)
+        logits[:, END_ID] -= 1  # or most outputs are short
+        table = dict(zip(prefixes, logits, strict=True))
         tables.append({",".join(map(str, ids)): row.tolist() for ids, row in table.items()})
         rules = {"start_id": START_ID, "end_id": END_ID, "suppressed_ids": (PADDING_ID, START_ID)}
-        config, state, limits = SearchConfig(beam_size=beam), Prefixes(), torch.tensor([limit])
-        expected += beam_search(step, state, limits, config, **rules)[0]
-    found = run_page("search", tables=tables, limit=limit, options={"beam": beam, "alpha": 0.6})
+        config = SearchConfig(beam_size=beam, alpha=alpha)
+        expected += beam_search(step, Prefixes(), torch.tensor([limit]), config, **rules)[0]
+    found = run_page("search", tables=tables, limit=limit, options={"beam": beam, "alpha": alpha})
     for output, best in zip(found, expected, strict=True):
         assert output["ids"] == best.token_ids
         assert output["score"] == pytest.approx(best.score, abs=1e-5)
