@@ -21,11 +21,11 @@ import argparse
 import gzip
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from scripts.table3 import ROWS, PaperRow, Scores, compare
 
 def figures_of_step(printed: str) -> Figures:
     """Read the first row of the benchmark's table."""
-    row = next(filter(re.compile(r"\| (ours|torch)").match, printed.splitlines()))
+    row = first_line(printed, "| ours", "| torch")
     _, speed, _, seconds, gib, _, waiting, filled = (
         cell.strip() for cell in row.strip("|").split("|")
     )
@@ -65,7 +65,7 @@ def figures_of_run(run: Path) -> Figures:
         figures["perplexity"], figures["BLEU"] = best["valid/perplexity"], best["valid/bleu"]
     with suppress(OSError):  # of the model with which the run ended, which may be a mean
         scores = json.loads((run / "scores.json").read_text())["sets"]["valid"]
-        figures["BLEU"] = next(score["value"] for score in scores if score["name"] == "BLEU")
+        figures["BLEU"] = {score["name"]: score["value"] for score in scores}["BLEU"]
     return figures
 
 
@@ -86,7 +86,15 @@ def last_line(printed: str) -> Figures:
 
 def bleu_line(printed: str) -> Figures:
     """Read sacreBLEU's line."""
-    return {"": next(line for line in printed.splitlines() if line.startswith("BLEU"))}
+    return {"": first_line(printed, "BLEU")}
+
+
+def first_line(printed: str, *beginnings: str) -> str:
+    """Return the first line that begins in one of these ways."""
+    for line in printed.splitlines():
+        if line.startswith(beginnings):
+            return line
+    raise LookupError(f"no line begins with {' or '.join(beginnings)}")
 
 
 # The parts.
@@ -276,12 +284,16 @@ class Parts:
             overrides = (f"experiment=results/{recipe}", "seed=1", *words, *own)
             yield self.training(f"quality/{title}, {name}", run, overrides, needs=corpus)
         results = {name: self.done(f"quality/{title}, {name}") for name in settings}
-        bleu = {name: float(r.figures["BLEU"]) for name, r in results.items() if r is not None}
+        bleu = {
+            name: float(result.figures["BLEU"])
+            for name, result in results.items()
+            if result is not None and "BLEU" in result.figures
+        }
         if len(bleu) < len(settings):
             return
         best = max(bleu, key=lambda name: bleu[name])
-        runs = str(folder / f"{title} {best}".replace(" ", "_"))
-        command = ("scripts/results.py", recipe, str(self.corpora), "--runs", runs, *words)
+        runs = folder / f"{title} {best}".replace(" ", "_")
+        command = ("scripts/results.py", recipe, str(self.corpora), "--runs", str(runs), *words)
         command = (*command, *settings[best], *self._places())
         yield Part(
             f"quality/{title}, scored with {best}",
@@ -289,6 +301,7 @@ class Parts:
             figures_of_recipe,
             least=self.scale.least,
             needs=corpus,
+            runs=[run for run in (runs / recipe).glob("*_*") if run.name != f"{recipe}_1"],
         )
 
     def table3(self) -> Iterator[Part]:
@@ -324,6 +337,7 @@ class Parts:
             self.scale.least,
             variables,
             needs,
+            [run],
         )
 
     def _places(self) -> tuple[str, ...]:
@@ -369,19 +383,23 @@ import json, sys, torch
 from seq2seq.device import Compute
 from seq2seq.run.sessions import this_session
 compute = Compute(torch.device(sys.argv[1]), torch.bfloat16)
-session = this_session("", compute, step=0, processes=1)
+try:
+    torch.zeros((), device=compute.device)
+except (AssertionError, RuntimeError) as error:  # PyTorch without CUDA raises the first one
+    reason = str(error).splitlines()[0]
+    sys.exit(f"no GPU that PyTorch can use ({reason}): --small tries everything without one")
+session = this_session("", compute, torch.nn.Module(), step=0, processes=1)
 print(json.dumps([session.machine, session.program]))
 """
 
 
 def origin(device: str) -> tuple[str, str]:
-    """Return the names of the card and of the program; end the script if there is no card."""
+    """Return the names of the card and of the program; end the script if it can't be used."""
     done = subprocess.run(
         [sys.executable, "-c", _ORIGIN, device], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = (done.stderr.strip() or "killed").splitlines()[-1]
-        sys.exit(f"no GPU that PyTorch can use ({reason}): --small tries everything without one")
+        sys.exit((done.stderr.strip() or f"{device} can't be used: killed").splitlines()[-1])
     card, program = json.loads(done.stdout.splitlines()[-1])
     return card, program
 
@@ -399,7 +417,12 @@ def do_parts(parts: Iterable[Part], day: Measurements, only: Sequence[str], *, a
 
 def write_table3(day: Measurements, about: str) -> None:
     """Write the page that compares the rows of Table 3, if there are any."""
-    results = [result for row in ROWS if (result := day.done(f"table3/{row.name}")) is not None]
+    results = [
+        result
+        for row in ROWS
+        if (result := day.done(f"table3/{row.name}")) is not None
+        and {"perplexity", "BLEU"} <= result.figures.keys()
+    ]
     if not results:
         return
     found = {
@@ -432,6 +455,7 @@ def _leave(*_: object) -> NoReturn:
 
 def main() -> int:
     """Do what is left, and print the table."""
+    began = time.monotonic()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=CHECKOUT / "runs/gpu_day")
     parser.add_argument("--small", action="store_true", help="tiny sizes on a CPU")
@@ -447,7 +471,8 @@ def main() -> int:
     os.environ["PYTHONPATH"] = str(CHECKOUT)
     if words.wheels:
         install(words.wheels, folder / "site")
-    day = Measurements(folder, *origin(scale.device), words.seconds)
+    names = origin(scale.device)
+    day = Measurements(folder, *names, words.seconds - (time.monotonic() - began))
     corpora = write_corpora(folder / "corpora") if words.small else words.corpora.absolute()
     parts = Parts(folder, scale, corpora, day.done)
     try:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,8 @@ class Part:
     variables: Mapping[str, str] = field(default_factory=dict)
     needs: Path | None = None
     """A folder without which it can't be done."""
+    runs: Sequence[Path] = ()
+    """The folders of its trainings, which it continues; removed before a part is done again."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class Measurements:
         """Return the newest result of a part that was done."""
         return next((r for r in reversed(self.results) if r.part == name and r.done), None)
 
+    def _newest_is_done(self, name: str) -> bool:
+        """Return whether the newest try of a part was done, so that nothing of it is left to do."""
+        return next((r.done for r in reversed(self.results) if r.part == name), False)
+
     def measure(self, part: Part) -> Result:
         """Do a part in what is left of the time, and keep its result if it was started."""
         began, figures = self.clock(), Figures()
@@ -89,11 +96,15 @@ class Measurements:
             ended = "not started, for want of time"
         else:
             was_started = True
+            if self._newest_is_done(part.name):
+                for folder in filter(Path.exists, part.runs):
+                    shutil.rmtree(folder)
             printed, ended = self._run(part, min(left, part.seconds))
-            with suppress(
-                ArithmeticError, LookupError, ValueError, OSError
-            ):  # if it failed, there may be none
+            try:
                 figures = part.figures(printed)
+            except (ArithmeticError, LookupError, ValueError, OSError) as error:
+                if ended == "done":
+                    ended = f"failed: its figures can't be read ({error!r:.150})"
         variables = (f"{name}={value}" for name, value in part.variables.items())
         result = Result(
             part.name,

@@ -1,16 +1,30 @@
 """The day with a GPU: parts that fail or take too long, several calls, and what they are."""
 
+import os
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from scripts.gpu_day import FULL, SMALL, Parts, do_parts, write_table3
+import seq2seq
+from scripts.gpu_day import (
+    FULL,
+    SMALL,
+    Parts,
+    bleu_line,
+    do_parts,
+    figures_of_step,
+    origin,
+    write_table3,
+)
 from scripts.measurements import CHECKOUT, Measurements, Part, Result
 from scripts.table3 import CONCLUSIONS, ROWS, Scores, compare
 from seq2seq.fast.trials import TRIALS
+from seq2seq.machine.resources import machine_name
 
 
 def part(name: str, code: str, **choices: Any) -> Part:
@@ -30,18 +44,25 @@ def test_a_part_that_fails_or_takes_too_long_is_a_line_of_the_table(tmp_path: Pa
             "import sys; print('no way'); sys.exit('a b | c')",
             figures=lambda printed: {"": printed.splitlines()[7]},
         ),
+        part("a step", "import sys; sys.exit('out of memory')", figures=figures_of_step),
+        part("a score", "print('no score')", figures=bleu_line),
         part("slow", "import time; time.sleep(10**6)", seconds=0.1),
         part("elsewhere", "", needs=tmp_path / "corpora"),
     )
     ended = [day.measure(one).ended for one in parts]
     absent = f"not started: no folder {tmp_path / 'corpora'}"
-    assert ended == ["done", "failed: a b | c", "out of time", absent]
+    unread = "failed: its figures can't be read (LookupError('no line begins with BLEU'))"
+    assert ended == [
+        *("done", "failed: a b | c", "failed: out of memory", unread, "out of time", absent)
+    ]
     table = (tmp_path / "table.md").read_text()
     _, *found = rows_of(table)
     assert [row[:4] for row in found] == [
         ["good", "tokens 5", found[0][2], "done"],
         ["bad", "", found[1][2], "failed: a b / c"],
-        ["slow", "", found[2][2], "out of time"],
+        ["a step", "", found[2][2], "failed: out of memory"],
+        ["a score", "", found[3][2], unread],
+        ["slow", "", found[4][2], "out of time"],
     ]
     assert all(row[4:6] == ["a card", "a program"] for row in found)
     assert "- good: `python -c print('5 tokens')`" in table
@@ -70,6 +91,24 @@ def test_the_next_call_does_what_is_left(tmp_path: Path) -> None:
     assert [row[0] for row in rows_of(day.table())[1:]] == ["first", "second", "training"]
     assert do_parts(parts, day, ("fir",), again=True)
     assert started.read_text() == "xx"
+
+
+def test_a_training_that_is_done_again_begins_anew_and_one_that_was_stopped_goes_on(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    steps = f"import pathlib, sys; p = pathlib.Path({str(run)!r}); p.mkdir(exist_ok=True)"
+    steps += "; (p / str(len(list(p.iterdir())))).touch(); sys.exit({})"
+    day = Measurements(tmp_path, "", "", 10**6)
+    taken = []
+    for code, again in ((1, False), (0, False), (1, True), (0, True), (0, True)):
+        training = part("training", steps.format(code), runs=[run])
+        do_parts([training], day, (), again=again)
+        taken.append(len(list(run.iterdir())))
+    assert taken == [1, 2, 1, 2, 1]
+    day = Measurements(tmp_path, "", "", 1.0)  # too little time to start anything
+    do_parts([training], day, (), again=True)
+    assert run.exists()
 
 
 class Imagined(Measurements):
@@ -106,6 +145,41 @@ def test_what_is_best_on_validation_is_trained_with_all_seeds_and_scored(tmp_pat
     assert sum("Multi30k, scored" in name for name in commands) == 1
     without = imagined(tmp_path, "quality/Multi30k, as published").results
     assert not any("Multi30k, scored" in result.part for result in without)
+
+
+def test_what_is_done_without_its_scores_is_not_compared(tmp_path: Path) -> None:
+    class WithoutScores(Imagined):
+        def measure(self, part: Part) -> Result:
+            super().measure(part).figures.clear()
+            return self.results[-1]
+
+    day = WithoutScores(tmp_path, "", "", 1.0)
+    do_parts(Parts(tmp_path, FULL, Path("/corpora"), day.done), day, (), again=False)
+    assert not any("scored" in result.part for result in day.results)
+    write_table3(day, FULL.about_rows)
+    assert not (tmp_path / "table3.md").exists()
+
+
+def test_the_card_and_the_program_are_those_of_a_session(tmp_path: Path) -> None:
+    card, program = origin("cpu")
+    assert card == machine_name(torch.device("cpu"))
+    assert program.startswith(f"seq2seq {seq2seq.__version__} (")
+    with pytest.raises(SystemExit, match=r"^RuntimeError: .* device string: no_device"):
+        origin("no_device")
+
+
+def test_a_call_is_over_in_time_however_long_its_beginning_takes(tmp_path: Path) -> None:
+    words = ("--small", "--seconds", "20.1", "--only", "speed", tmp_path)
+    done = subprocess.run(
+        [sys.executable, CHECKOUT / "scripts/gpu_day.py", *words],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "speed/train: 0 s, not started, for want of time" in done.stderr
+    assert not (tmp_path / "results.jsonl").exists()
 
 
 def test_every_form_on_trial_is_timed() -> None:
