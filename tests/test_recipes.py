@@ -148,6 +148,7 @@ def test_a_class_of_ray_data_translates_a_table(tokenizer: Tokenizer, sentences:
     model = save_untrained(Path("runs/captions"), tokenizer)
     parquet.write_table(table({"number": range(100), "en": sentences}), "big.parquet")
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_OVERRIDE_RESOURCES"] = '{"CPU": 4}'
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     rows = parquet.read_table("translated").sort_by("number").to_pydict()
     assert rows["en"] == sentences
