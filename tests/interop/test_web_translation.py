@@ -20,11 +20,13 @@ from sacrebleu import corpus_bleu
 pytest.importorskip("onnx", reason="an extra of the tests")
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
+from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.web import LIBRARY, LibraryFile, integrity, write_web
 from seq2seq.model_folder import TrainedModel, find_model, load_model
 from seq2seq.search import SearchConfig
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
+from tests.interop.conftest import MakeFolder
 from tests.interop.test_web import NODE, run_page
 from tests.interop.texts import EMOJI, KINDS, SIX_SCRIPTS, TYPED, random_texts, train_tokenizer
 from tests.server.page.conftest import browser, checked_page
@@ -82,6 +84,17 @@ def test_lines_of_all_sorts_have_the_programs_translations(
     found = translated(tmp_path / "page", LINES, beam=beam)
     config = SearchConfig(beam_size=beam)
     assert found == expected(trained, LINES, sentences=True, search=config)
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+def test_an_imported_model_translates_into_each_of_its_languages(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    trained = import_marian(make_folder().path)
+    write_web(tmp_path / "page", trained, "fp32")
+    for code in ("por", "pob"):
+        own = expected(trained, LINES[:3], sentences=True, to=code)
+        assert translated(tmp_path / "page", LINES[:3], to=code) == own
 
 
 @pytest.mark.parametrize("kind", KINDS)
