@@ -249,6 +249,18 @@ class InstanceModel(Transformer):
         self.project = partial(capped, self)  # type: ignore[method-assign]
 
 
+class WithoutDropout(Transformer):
+    """Embeddings to which nothing is done after the sum."""
+
+    def __init__(self, config: TransformerConfig, **sizes: Any) -> None:
+        super().__init__(config, **sizes)
+        del self.dropout
+
+    def embed(self, token_ids: Tensor, *, is_target: bool = False) -> Tensor:
+        x = (self.target_embedding if is_target else self.embedding)(token_ids)
+        return 2 * x + self.positions(x)
+
+
 class Change(NamedTuple):
     """A change, and the fast forms that can't follow it: on a CPU and, in addition, on a GPU."""
 
@@ -297,6 +309,7 @@ SUBCLASSES = [
     Change(transformer, "DecoderLayer", LocalLayer, (TRAINING, CACHE)),
     Change(transformer, "DecoderLayer", GatedShift, (TRAINING, CACHE)),
     Change(transformer, "Transformer", InstanceModel, (LOSS,)),
+    Change(transformer, "Transformer", WithoutDropout),
 ]
 
 

@@ -69,9 +69,9 @@ class Graphs:
         except RuntimeError as error:
             self.works = False
             self.replays.clear()
-            self._renew_generator()
             reason = str(error).splitlines()[0]
             logger.warning(f"CUDA graphs don't work here, so it takes longer: {reason}")
+            self._renew_generator()  # if the GPU can't be used any more, this raises an error
             return None
 
     def _renew_generator(self) -> None:

@@ -200,6 +200,12 @@ class ResidualNorm(nn.LayerNorm):
             return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
+def _embedding_dropout(model: Transformer) -> nn.Module | None:
+    """Return the dropout of a model's embeddings, which a changed model may lack."""
+    dropout = getattr(model, "dropout", None)
+    return dropout if isinstance(dropout, nn.Module) else None
+
+
 def _to_autocast_dtype(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     device = output.device.type
     if torch.is_autocast_enabled(device):
@@ -326,7 +332,8 @@ class FastModel:
             options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN"}
         for layer in (*self.model.encoder.layers, *self.model.decoder.layers):
             layer.compile(dynamic=False, options=options)
-        self.model.dropout.compile(dynamic=False)
+        if (dropout := _embedding_dropout(self.model)) is not None:
+            dropout.compile(dynamic=False)
         chunk = loss_by_sums if on_trial("loss_by_sums") else loss_of_chunk
         self.chunk = torch.compile(chunk, dynamic=False)
 
@@ -359,7 +366,8 @@ class FastModel:
         if self.residual:
             # Embedded tokens get the precision of autocast, and all norms keep it.
             replace_modules(model, nn.LayerNorm, ResidualNorm)
-            model.dropout.register_forward_hook(_to_autocast_dtype)
+            if (dropout := _embedding_dropout(model)) is not None:
+                dropout.register_forward_hook(_to_autocast_dtype)
 
     def set_numbers(self, numbers: StepNumbers) -> StepNumbers:
         """Set dropout's rates, and return the numbers, on a GPU from where a graph finds them."""

@@ -17,8 +17,10 @@ from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast.attention import FlexLayout
 from seq2seq.fast.fused import ReluInMatmul
+from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.rows import GridLayout
 from seq2seq.fast.training import (
+    FastModel,
     ResidualNorm,
     StepNumbers,
     can_compile,
@@ -33,6 +35,7 @@ from seq2seq.run.validation import SetShare
 from seq2seq.tokenizer import Tokenizer
 from seq2seq.trainer import Trainer
 from seq2seq.update import DivergenceError
+from tests.changes import WithoutDropout
 from tests.core.records import train
 from tests.cuda.device import Journal, inside
 from tests.cuda.graph import recorder
@@ -199,6 +202,17 @@ def test_only_what_has_one_shape_is_compiled(
         update(trainer, step)
 
 
+def test_a_model_without_dropout_of_embeddings_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[object] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda module, **_: compiled.append(module))
+    config = TransformerConfig(num_layers=2, d_model=32, d_ff=24, num_heads=2)
+    model = new_transformer(config, V, model_class=WithoutDropout).to(CUDA)
+    fast = FastModel(model, Compute(CUDA, torch.bfloat16)).model
+    assert compiled == [*fast.encoder.layers, *fast.decoder.layers]
+
+
 def test_recording_that_fails_leaves_a_training_without_graphs(
     corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, warned: list[str]
 ) -> None:
@@ -212,6 +226,19 @@ def test_recording_that_fails_leaves_a_training_without_graphs(
     reason = "CUDA error: operation not permitted"
     assert warned == [f"CUDA graphs don't work here, so it takes longer: {reason}"]
     torch.testing.assert_close(*map(weights_of, (single, failing)), rtol=0, atol=0)
+
+
+def test_the_reason_why_a_recording_has_failed_is_said_before_the_gpu_is_used_again(
+    monkeypatch: pytest.MonkeyPatch, warned: list[str]
+) -> None:
+    illegal = RuntimeError("CUDA error: an illegal memory access was encountered")
+    monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=RuntimeError("the reason")))
+    monkeypatch.setattr(torch.cuda, "current_device", mock.Mock(side_effect=illegal))
+    graphs = Graphs(CUDA)
+    graphs.run("a key", list)
+    with pytest.raises(RuntimeError, match="an illegal memory access"):
+        graphs.run("a key", list)
+    assert warned == ["CUDA graphs don't work here, so it takes longer: the reason"]
 
 
 def test_recording_that_fails_in_the_middle_leaves_dropout_as_it_was(
