@@ -11,7 +11,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, BinaryIO
@@ -169,20 +168,24 @@ def lower_priority() -> None:
         os.nice(10)
 
 
-def limit(resource: str, soft: int, hard: int) -> None:
+def limit(name: str, soft: int, hard: int) -> None:
     """Limit a resource of this process, such as `CPU`, unless its limit is lower already."""
     with suppress(ModuleNotFoundError, AttributeError, OSError, ValueError):
-        limits: Any = import_module("resource")
-        limits.setrlimit(getattr(limits, f"RLIMIT_{resource}"), (soft, hard))
+        import resource
+
+        module: Any = resource  # mypy knows nothing in it for Windows
+        module.setrlimit(getattr(module, f"RLIMIT_{name}"), (soft, hard))
 
 
 def allow_open_files() -> None:
     """Let this process open as many files as it may at most."""
     with suppress(ModuleNotFoundError, OSError, ValueError):
-        limits: Any = import_module("resource")
-        _, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
-        soft = _MOST_OPEN_FILES if hard == limits.RLIM_INFINITY else hard
-        limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+        import resource
+
+        module: Any = resource
+        _, hard = module.getrlimit(module.RLIMIT_NOFILE)
+        soft = _MOST_OPEN_FILES if hard == module.RLIM_INFINITY else hard
+        module.setrlimit(module.RLIMIT_NOFILE, (soft, hard))
 
 
 def after_fork(act: Callable[[], object]) -> None:
