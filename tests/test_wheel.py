@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.toy import data_words, reversing
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
@@ -52,10 +54,13 @@ def test_it_holds_the_page_that_is_exported(environment: Path, tmp_path: Path) -
     assert found.split() == sorted(file.name for file in page.iterdir())
 
 
-def test_it_trains_and_translates(environment: Path, tmp_path: Path) -> None:
+def test_it_trains_and_translates(environment: Path, tmp_path: Path, sentences: list[str]) -> None:
     train = [environment / "seq2seq", "train", "model=tiny", "schedule=demo", "run_dir=run"]
     small = ["cache=cache", "training.max_steps=2", "model.num_layers=1", "search.beam_size=1"]
-    small += ["search.max_extra_tokens=2"]
+    small += ["search.max_extra_tokens=2", *data_words(tmp_path), "data.tokenizer.vocab_size=60"]
+    small += [f"training.{name}_tokens=100" for name in ("source", "target", "micro_batch")]
+    for split in ("train", "valid"):
+        reversing(tmp_path, split, sentences)
     options = {"check": True, "cwd": tmp_path, "capture_output": True}
     subprocess.run([*train, *small], **options)
     translate = [environment / "seq2seq", "translate", "--model", "run", "--beam", "1"]

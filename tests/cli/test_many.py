@@ -47,7 +47,9 @@ def folder(
     (folder / "quick").symlink_to(quick)
     (folder / "numbers").write_text("".join(f"{n}\ta man\n" for n in range(9000)))
     chance = random.Random(1)
-    texts = [" ".join(chance.choices(sentences, k=chance.randint(1, 2))) for _ in range(LINES)]
+    texts = list(map(str, range(LINES)))
+    for n in range(0, LINES, 4):  # only these are work for the model
+        texts[n] = " ".join(chance.choices(sentences, k=chance.randint(1, 2)))
     texts[5], texts[1500], texts[2000] = "", "42\tapples\r", "\udcff a man"
     text = "".join(f"{line}\n" for line in texts).encode(errors="surrogateescape")
     (folder / "in").write_bytes(text)
@@ -126,15 +128,15 @@ def kill_after(lines: int, words: list[str | Path], folder: Path, text: Path) ->
         run.kill()
 
 
-@pytest.mark.parametrize("suffix", ["", ".xz"])
-def test_a_run_that_was_killed_three_times_writes_what_one_writes(
-    folder: Path, tmp_path: Path, seq2seq: Callable, suffix: str
+@pytest.mark.parametrize(("suffix", "kills"), [("", (1024, 2048, 3072)), (".xz", (1024,))])
+def test_a_run_that_was_killed_writes_what_one_writes(
+    folder: Path, tmp_path: Path, seq2seq: Callable, suffix: str, kills: tuple[int, ...]
 ) -> None:
     words = ["translate", "--model", folder / "quick", "--beam", "1", "--scores"]
     whole, output = tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
     expected = seq2seq(*words, "-i", folder / "numbers", "-o", whole)
     words += ["--resume", "-o", output]
-    for lines in (1024, 2048, 3072):
+    for lines in kills:
         kill_after(lines, words, tmp_path, folder / "numbers")
         with (tmp_path / f"{output.name}.resume.part").open("ab") as part:
             part.write(b"half a ch")
@@ -143,7 +145,7 @@ def test_a_run_that_was_killed_three_times_writes_what_one_writes(
     assert output.read_bytes() == whole.read_bytes()
     continued = re.search(r"continuing after line (\d,\d+)\n", result.err)
     assert continued
-    assert int(continued[1].replace(",", "")) in range(3072, 9000, 1024)
+    assert int(continued[1].replace(",", "")) in range(kills[-1], 9000, 1024)
     assert messages(result.err.encode())[-1] == messages(expected.err.encode())[-1]
     assert {path.name for path in tmp_path.iterdir()} == {whole.name, output.name}
 

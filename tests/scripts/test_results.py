@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,24 +45,41 @@ def results() -> dict[str, Any]:
     return runpy.run_path(str(SCRIPT))
 
 
-def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    options = ["--runs", folder / "runs", f"cache={folder / 'cache'}"]
-    return subprocess.run(
-        [sys.executable, SCRIPT, *words, *options],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-    )
+@pytest.fixture
+def run(
+    results: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Callable[..., Result]:
+    """Run the script in this process; its trainings have processes of their own."""
+    options = ["--runs", str(tmp_path / "runs"), f"cache={tmp_path / 'cache'}"]
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+
+    def run_script(*words: str | Path) -> Result:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, words), *options])
+        capfd.readouterr()
+        code = 0
+        try:
+            results["main"]()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Result(code, *capfd.readouterr())
+
+    return run_script
 
 
 def test_a_result_goes_from_text_to_its_row_and_is_kept(
-    corpora: Path, tmp_path: Path, seq2seq: Callable[..., Result]
+    corpora: Path,
+    tmp_path: Path,
+    run: Callable[..., Result],
+    seq2seq: Callable[..., Result],
 ) -> None:
     words = [NAME, corpora, *SMALL]
     (corpora / "tatoeba-en-de" / "test.en.gz").unlink()  # a test set fewer to translate
-    done = run(tmp_path, *words)
-    assert done.returncode == 0, done.stderr
-    head, _, row, _, machine, *signatures = done.stdout.splitlines()
+    done = run(*words)
+    assert done.code == 0, done.err
+    head, _, row, _, machine, *signatures = done.out.splitlines()
     cells = dict(zip(head.strip("| ").split(" | "), row.strip("| ").split(" | "), strict=True))
     assert (cells["test set"], cells["seeds"]) == ("test_2016_flickr", "1")
     assert machine.startswith("Machine: ")
@@ -79,14 +94,14 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
         assert cells[score["name"]] == f"{score['value']:.2f}"
         assert signature == f"- {score['name']}: `{score['signature']}`"
     before, page = ((folder / file).read_bytes() for file in ("metrics.jsonl", "report.html"))
-    again = run(tmp_path, *words)
-    assert again.stdout == done.stdout
-    assert "nothing to do" in again.stderr
+    again = run(*words)
+    assert again.out == done.out
+    assert "nothing to do" in again.err
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert (folder / "report.html").read_bytes() == page
-    refused = run(tmp_path, *words, "seed=2")
-    assert refused.returncode == 2
-    assert "seed=2: set by this script" in refused.stderr
+    refused = run(*words, "seed=2")
+    assert refused.code == 2
+    assert "seed=2: set by this script" in refused.err
 
 
 def test_every_recipe_has_its_row(results: dict[str, Any]) -> None:
