@@ -41,6 +41,7 @@ def overrides(corpus: Path) -> list[str]:
         "training.warmup_steps=40",
         "training.checkpoint_minutes=null",
         "training.log_steps=5",
+        "search.max_extra_tokens=5",
         "precision=fp32",
         "device=cpu",
     ]

@@ -49,10 +49,13 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("corpus")
     lines = [" ".join(words) for n in (1, 2, 3, 4) for words in product(WORDS, repeat=n)]
     config = toy_config(folder, ["a line"] * 30)
-    places = {
-        code: two_files(folder, code, lines, [spoken(line, number) for line in lines])
-        for number, code in enumerate(("de", "fr"))
-    }
+    places, valid = (
+        {
+            code: two_files(folder, name + code, some, [spoken(line, number) for line in some])
+            for number, code in enumerate(("de", "fr"))
+        }
+        for name, some in (("", lines), ("valid_", lines[::10]))
+    )
     data = replace(
         config.data,
         train=SplitConfig(),
@@ -61,8 +64,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Config:
             "fr": CorpusConfig(**places["fr"], target_language="fr"),
             "again": CorpusConfig(**places["de"], target_language="de", tag="<bt>", weight=0.3),
         },
-        valid=SplitConfig(**places["de"], target_language="de"),
-        valid_sets={"french": SplitConfig(**places["fr"], target_language="fr")},
+        valid=SplitConfig(**valid["de"], target_language="de"),
+        valid_sets={"french": SplitConfig(**valid["fr"], target_language="fr")},
         tokenizer=TokenizerConfig(vocab_size=58),
     )
     model = replace(config.model, d_model=64, d_ff=64, dropout=0.0)

@@ -22,6 +22,7 @@ def test_a_modern_model_is_resumed_averaged_searched_scored_drawn_and_reported(
     words += ["data.tokenizer.vocab_size=60", f"cache={tmp_path / 'cache'}", "device=cpu"]
     words += ["training.source_tokens=200", "training.target_tokens=200", "precision=bf16"]
     words += ["training.warmup_steps=4", "training.checkpoint_steps=1", "search.beam_size=2"]
+    words.append("search.max_extra_tokens=5")
     run, other = tmp_path / "run", tmp_path / "other"
     for more in (
         [f"run_dir={run}", "training.max_steps=4"],

@@ -44,13 +44,11 @@ def draw(folder: Path, seed: int) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """What one process drew with a seed, and what another drew with it and then with a second."""
-    found = []
-    for number, seeds in enumerate((["7"], ["7", "8"])):
-        words = [sys.executable, __file__, str(tmp_path_factory.mktemp("seeds")), *seeds]
-        environment = os.environ | {"PYTHONHASHSEED": str(number), "OMP_NUM_THREADS": "1"}
-        found += json.loads(subprocess.check_output(words, env=environment))
-    return found
+    """What this process drew with a seed, and what another drew with it and then with a second."""
+    here = json.dumps(draw(tmp_path_factory.mktemp("here"), 7))
+    words = [sys.executable, __file__, str(tmp_path_factory.mktemp("seeds")), "7", "8"]
+    environment = os.environ | {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
+    return [json.loads(here), *json.loads(subprocess.check_output(words, env=environment))]
 
 
 @pytest.mark.parametrize("what", ["weights", "pieces", "batches", "mixture", "dropout", "samples"])
