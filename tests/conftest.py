@@ -120,6 +120,12 @@ def no_log() -> Iterator[None]:
 
 
 @pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings in this process end without their report, a third of the time of short ones."""
+    monkeypatch.setattr("seq2seq.cli.training.write_report", lambda *_, **__: None)
+
+
+@pytest.fixture
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What is warned about, whatever commands that ran before have made of the logger."""
     logger, found = logging.getLogger("seq2seq"), []

@@ -54,9 +54,10 @@ def train(name: str, *more: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(
+    tmp_path: Path, sentences: list[str], monkeypatch: pytest.MonkeyPatch, no_report: None
+) -> None:
     """A working folder with the files that the recipes name, and runs without reports."""
-    monkeypatch.setattr("seq2seq.cli.training.write_report", lambda *_, **__: None)
     monkeypatch.chdir(tmp_path)
     parts = {"train": (10, 60), "train_fr": (20, 90), "own": (60, 80), "own_valid": (80, 86)}
     parts |= {"mono": (86, 100), "valid": (0, 6), "valid_fr": (6, 10), "test": (60, 65)}

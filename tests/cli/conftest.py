@@ -61,7 +61,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(corpus: Path, seq2seq: Callable[..., Result]) -> Callable[..., Result]:
+def train(corpus: Path, seq2seq: Callable[..., Result], no_report: None) -> Callable[..., Result]:
     """Train on the toy language, as further words say."""
     return partial(seq2seq, "train", *overrides(corpus))
 

@@ -35,11 +35,12 @@ def test_a_modern_model_is_resumed_averaged_searched_scored_drawn_and_reported(
         ["rescore", "--model", run, "-s", source, "-i", target],
         ["score", "--model", run, "-s", source, "-r", target],
         ["fidelity", "--model", run],
+        ["report", run, "-o", tmp_path / "report.html"],
         ["attention", "--model", run, "--source", "a man", "--kind", "decoder", "--json"],
     ):
         done = seq2seq(*(words + more if "run_dir" in str(more[0]) else more))
         assert done.code == 0, (more, done.err)
-    assert (run / "report.html").exists()
+    assert (tmp_path / "report.html").exists()
     assert len(json.loads(done.out)["weights"][0]) == 4  # of each head of queries
     found, expected = (weights(checkpoints(folder)[-1]) for folder in (other, run))
     assert all(torch.equal(found[name], value) for name, value in expected.items())

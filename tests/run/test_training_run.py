@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from seq2seq.cli.main import main
+from seq2seq.cli.training import write_report
 from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import SplitConfig
 from seq2seq.data.noise import NoiseConfig
@@ -86,8 +87,9 @@ def test_a_run_that_ends_while_dropout_rises_says_so_once(
 
 
 def test_a_validation_takes_a_tenth_of_the_minutes_at_most(
-    toy: Config, sentences: list[str], tmp_path: Path
+    toy: Config, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("seq2seq.cli.training.write_report", write_report)
     long = reversing(tmp_path, "long", sentences * 9)
     config = replace(toy, data=replace(toy.data, valid_sets={"long": long}))
     train(config, tmp_path / "run", max_minutes=1e-9, max_steps=None)
