@@ -74,7 +74,10 @@ def run_edited(folder: Path, diffs: list[str], lists: list[list[str]]) -> None:
     shutil.copy(CHECKOUT / "pyproject.toml", folder)
     for diff in diffs:
         apply(diff, folder)
-    program = "import json, sys\nfrom seq2seq.cli.main import main\n"
+    program = (
+        "import json, sys\nfrom seq2seq.cli import training\nfrom seq2seq.cli.main import main\n"
+    )
+    program += "training.write_report = lambda *_, **__: None\n"  # a third of the time
     program += "sys.exit(sum(main(words) for words in json.load(sys.stdin)))"
     subprocess.run(
         [sys.executable, "-c", program],
