@@ -11,6 +11,7 @@ import torch
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.fast.training import can_compile
+from seq2seq.fast.trials import chosen_trials
 from seq2seq.fast.updates import FastUpdater, fit_memory, make_updater
 from seq2seq.files import add_file, write_file
 from seq2seq.machine.processes import OneProcess
@@ -70,6 +71,7 @@ def start_training(
             recorder=FileRecorder(folder, log_file),
             report=partial(write_report, model_class=model_class),
             model_class=model_class,
+            trials=",".join(sorted(chosen_trials())),
         )
         return run_training(
             config, folder, yaml, world, parts, command=command, resume_hint=resume_hint

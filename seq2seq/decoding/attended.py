@@ -107,6 +107,16 @@ class ReadAttention(MultiHeadAttention):
         return super().equation_1(query, key, value, mask)
 
 
+def make_readable(modules: Iterable[nn.Module]) -> None:
+    """Put `ReadAttention` in front of the classes of attentions; a second call does nothing.
+
+    Two threads may not do this for the same module at the same time.
+    """
+    for module in modules:
+        if isinstance(module, MultiHeadAttention):
+            override(module, ReadAttention)
+
+
 def read_attentions(
     model: Transformer,
     modules: Iterable[nn.Module],
@@ -117,13 +127,11 @@ def read_attentions(
 ) -> list[Attended]:
     """Let a model read source (B, S) and target_input (B, T); return the calls of some attentions.
 
-    After `needed` calls the rest of the model is not computed. At their first use the modules get a
-    class in front of theirs, which two threads may not do at the same time.
+    After `needed` calls the rest of the model is not computed. Threads that share a model call
+    `make_readable` before they start.
     """
     kept = _Calls(modules, needed)
-    for module in kept.modules:
-        if isinstance(module, MultiHeadAttention):
-            override(module, ReadAttention)
+    make_readable(kept.modules)
     token = _CALLS.set(kept)
     try:
         model(source, target_input)

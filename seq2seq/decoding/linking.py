@@ -24,7 +24,7 @@ from seq2seq.changes import changed_code
 from seq2seq.config import Positions
 from seq2seq.controls import control_ids
 from seq2seq.decoder import copy_sharing_parameters, disturbed, trial_sentences
-from seq2seq.decoding.attended import read_attentions
+from seq2seq.decoding.attended import make_readable, read_attentions
 from seq2seq.device import copy_to_device
 from seq2seq.model_folder import AlignmentStep, TrainedModel
 from seq2seq.search import SearchConfig, nan_error, pad
@@ -104,6 +104,14 @@ def choose_step(trained: TrainedModel, known: KnownText | None = None) -> Alignm
                 ((links, _),) = _best_links(_of_step(shares, reads), [pair], len(controls))
                 lost[AlignmentStep(layer, reads)] += sum(losses[i][j] for i, j in links)
     return max(lost, key=lost.__getitem__)  # of equal ones the last layer, where it writes
+
+
+def prepare_alignment(trained: TrainedModel) -> AlignmentStep | None:
+    """Find where a model aligns, and let its attentions be read by several threads."""
+    step = find_step(trained)
+    if step is not None:
+        make_readable(_cross_attentions(trained.model))
+    return step
 
 
 def _cross_attentions(model: Transformer) -> list[nn.Module]:
@@ -240,7 +248,7 @@ def align_pieces(
     Also return which links are mutual: the best of the source's piece, too. A model reads a batch
     once, up to the layer of its step; without a step, it reads a pair without each piece in turn.
 
-    The attentions of the models get a class in front of theirs: see `read_attentions`. Each source
+    Before several threads call this, `prepare_alignment` is called for each model. Each source
     begins with `controls` control symbols. Final stops are linked as Chen et al. (2020) do. With
     several models, the mean of their shares decides.
     """

@@ -291,12 +291,12 @@ class Translator:
         return align(self, sources, targets)
 
     def alignment_steps(self) -> list[AlignmentStep | None]:
-        """Return where each model aligns, which is found out once: see `linking.find_step`."""
-        from seq2seq.decoding.linking import find_step
+        """Return where each model aligns, which is found out once, before threads align."""
+        from seq2seq.decoding.linking import prepare_alignment
 
         with self._exclusive():
             if not self._steps:
-                self._steps += map(find_step, self._trained)
+                self._steps += map(prepare_alignment, self._trained)
         return self._steps
 
     def source_as_read(self, source: str) -> Cased:

@@ -1,15 +1,19 @@
 """Forms of a training step that wait for a GPU to say whether they are faster.
 
-Each computes the same as the usual one, as the tests show on a CPU. It is used if the environment
-variable SEQ2SEQ_TRIALS names it, with a comma between several:
+Each computes the same as the usual one: the tests compare their updates, for `autotune` on a GPU
+alone (tests/test_cuda.py). It is used if the environment variable SEQ2SEQ_TRIALS names it, with a
+comma between several:
 
     SEQ2SEQ_TRIALS=loss_by_sums python scripts/benchmarks/training.py --device cuda
 
-`scripts/gpu_day.py` times a step with each. They are no options, and no run records them: after
-that, a form either takes the place of the usual one or is removed, and its name leaves this file.
+`scripts/gpu_day.py` times a step with each. They are no options, but a run records them among its
+sessions. After that, a form either takes the place of the usual one or is removed, and its name
+leaves this file.
 """
 
 import os
+
+from seq2seq.errors import UsageError
 
 VARIABLE = "SEQ2SEQ_TRIALS"
 TRIALS = {
@@ -22,9 +26,15 @@ TRIALS = {
 }
 
 
+def chosen_trials() -> set[str]:
+    """Return the forms that the environment chooses; refuse unknown names."""
+    chosen = set(filter(None, os.environ.get(VARIABLE, "").split(",")))
+    if unknown := sorted(chosen - TRIALS.keys()):
+        raise UsageError(f"{VARIABLE}={','.join(unknown)}: not among {', '.join(TRIALS)}")
+    return chosen
+
+
 def on_trial(name: str) -> bool:
     """Return whether a form is chosen by the environment."""
-    chosen = set(filter(None, os.environ.get(VARIABLE, "").split(",")))
-    if unknown := {*chosen, name} - TRIALS.keys():
-        raise ValueError(f"{VARIABLE}: {', '.join(unknown)}: not among {', '.join(TRIALS)}")
-    return name in chosen
+    assert name in TRIALS
+    return name in chosen_trials()

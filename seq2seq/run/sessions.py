@@ -57,12 +57,15 @@ class Session:
     """The folder in which the command was given."""
     class_code: str = ""
     """The first digits of a sha256 of the files with the model's own classes; "" if it has none."""
+    trials: str = ""
+    """The fast forms on trial that SEQ2SEQ_TRIALS has chosen, with commas; usually none."""
 
     @property
     def program(self) -> str:
         """Name what computes the updates: seq2seq and PyTorch, with their versions."""
         commit = f"commit {self.commit}, " if self.commit else ""
-        return f"seq2seq {self.version} ({commit}code {self.code}), torch {self.torch}"
+        trials = f", with {self.trials} on trial" if self.trials else ""
+        return f"seq2seq {self.version} ({commit}code {self.code}), torch {self.torch}{trials}"
 
     def __str__(self) -> str:
         """Describe the session in one line."""
@@ -72,7 +75,13 @@ class Session:
 
 
 def this_session(
-    command: str, compute: Compute, model: nn.Module, *, step: int, processes: int
+    command: str,
+    compute: Compute,
+    model: nn.Module,
+    *,
+    step: int,
+    processes: int,
+    trials: str = "",
 ) -> Session:
     """Describe this process, which continues a run from a step on."""
     return Session(
@@ -90,6 +99,7 @@ def this_session(
         command=without_secrets(command),
         folder=os.getcwd(),
         class_code=digest_of_classes(model),
+        trials=trials,
     )
 
 
@@ -126,7 +136,7 @@ def changed_program(before: list[Session], now: Session) -> str:
 
 
 def _computes(session: Session) -> tuple[str, ...]:
-    return session.version, session.code, session.torch
+    return session.version, session.code, session.torch, session.trials
 
 
 def digest_of_code(package: Path) -> str:

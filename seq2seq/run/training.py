@@ -62,6 +62,8 @@ class Parts:
     """Called once the models of a finished run are saved."""
     model_class: type[Transformer] | None = None
     """The class that `Config.model_class` names."""
+    trials: str = ""
+    """The fast forms on trial, which the record of each start names."""
 
 
 PLAIN = Parts()
@@ -184,7 +186,7 @@ class TrainingRun:
         self.newest: Path | None = None
         """The checkpoint that was restored or saved last."""
         self.recorder = parts.recorder if world.is_main else Recorder()
-        self.report = parts.report
+        self.report, self.trials = parts.report, parts.trials
         self.needs_memory = False
         """Whether validations need the memory that updates keep."""
         self.cut_off = False
@@ -252,8 +254,10 @@ class TrainingRun:
     def open_folder(self, yaml: str, command: str) -> None:
         """Start to write."""
         step, processes = self.trainer.progress.step, self.world.size
-        model = self.trainer.model
-        session = this_session(command, self.compute, model, step=step, processes=processes)
+        model, trials = self.trainer.model, self.trials
+        session = this_session(
+            command, self.compute, model, step=step, processes=processes, trials=trials
+        )
         if change := changed_program(read_sessions(self.folder), session):
             logger.warning(f"{change}; the result may not equal an uninterrupted run")
         add_session(self.folder, session)

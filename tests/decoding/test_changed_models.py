@@ -2,8 +2,10 @@
 
 import contextlib
 import copy
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from seq2seq.decoding.linking import PiecePair, align_pieces, choose_step, find_
 from seq2seq.errors import UserError
 from seq2seq.model_folder import AlignmentStep, TrainedModel
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
-from seq2seq.transformer import DecoderLayer, Transformer
+from seq2seq.transformer import DecoderLayer, MultiHeadAttention, Transformer
 from tests.changes import (
     CONFIG,
     EDITS,
@@ -179,6 +181,29 @@ def test_an_ensemble_of_models_of_which_one_can_be_read_is_aligned(tokenizer: To
         assert translator.alignment_steps() == [None, STEP]
         (found,) = translator.alignments([SOURCE], [TARGET])
     assert [j for _, j in found.pieces] == list(range(len(found.target_spans)))
+
+
+class WatchedAttention(MultiHeadAttention):
+    """Keeps the threads in which attentions get another class."""
+
+    threads: ClassVar[list[threading.Thread]] = []
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "__class__":
+            self.threads.append(threading.current_thread())
+        super().__setattr__(name, value)
+
+
+def test_attentions_have_the_class_that_reads_them_before_threads_align(
+    tokenizer: Tokenizer,
+) -> None:
+    change = Change(transformer, "MultiHeadAttention", WatchedAttention)
+    lines = [f"{SOURCE} {SOURCE}", SOURCE, "a child", "nobody"]
+    with changed_model(change, tokenizer) as trained:
+        translator = new_translator(trained, workers=2, batch_tokens=8)
+        aligned = translator.alignments(lines, [TARGET] * len(lines))
+    assert all(alignment.pieces for alignment in aligned)
+    assert set(WatchedAttention.threads) == {threading.main_thread()}
 
 
 def test_the_weights_of_an_edited_attention_are_drawn(tokenizer: Tokenizer) -> None:

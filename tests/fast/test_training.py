@@ -14,6 +14,7 @@ from seq2seq.batches import Batching
 from seq2seq.config import Positions, TrainingConfig, TransformerConfig
 from seq2seq.decoder import override
 from seq2seq.device import Compute
+from seq2seq.errors import UsageError
 from seq2seq.fast.fused import ReluInMatmul, can_put_relu_in_matmul, fused_attention
 from seq2seq.fast.rows import make_host_batch
 from seq2seq.fast.training import (
@@ -108,9 +109,9 @@ def test_only_the_papers_relu_is_put_in_the_matmul() -> None:
     assert not any(map(can_put_relu_in_matmul, (gelu, low_rank, own, nn.Linear(2, 2))))
 
 
-def test_a_trial_that_is_mistyped_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEQ2SEQ_TRIALS", "loss_by_sum")
-    with pytest.raises(ValueError, match=r"loss_by_sum: not among .*loss_by_sums"):
+def test_trials_that_are_mistyped_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQ2SEQ_TRIALS", "loss_by_sum,autotune,blocks")
+    with pytest.raises(UsageError, match=r"TRIALS=blocks,loss_by_sum: not among .*loss_by_sums"):
         on_trial("autotune")
 
 

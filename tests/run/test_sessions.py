@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import seq2seq
+from seq2seq.errors import UsageError
 from seq2seq.run.sessions import commit_of, digest_of_code, read_sessions
 from tests.toy import toy_config, train
 
@@ -40,6 +41,23 @@ def test_each_start_is_recorded_and_another_program_is_told_of(
     assert f"code another code), torch {torch.__version__}, and continued by" in line
     sessions = read_sessions(run)
     assert [session.step for session in sessions] == [0, 2, 3]
+
+
+def test_forms_on_trial_are_recorded_and_a_mistyped_one_is_refused(
+    sentences: list[str], tmp_path: Path, warned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toy_config(tmp_path, sentences)
+    monkeypatch.setenv("SEQ2SEQ_TRIALS", "loss_by_sum")
+    with pytest.raises(UsageError, match=r"^SEQ2SEQ_TRIALS=loss_by_sum: not among"):
+        train(config, tmp_path / "run", max_steps=1)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.delenv("SEQ2SEQ_TRIALS")
+    run = train(config, tmp_path / "run", max_steps=1)
+    monkeypatch.setenv("SEQ2SEQ_TRIALS", "relu_in_matmul,loss_by_sums")
+    train(config, run, resume=True, max_steps=2)
+    assert [session.trials for session in read_sessions(run)] == ["", "loss_by_sums,relu_in_matmul"]
+    (line,) = [line for line in warned if "continued by" in line]
+    assert "with loss_by_sums,relu_in_matmul on trial; the result may not equal" in line
 
 
 def test_the_commit_is_that_of_the_checkout_which_holds_the_package(tmp_path: Path) -> None:
