@@ -136,7 +136,7 @@ def _join_texts(segments: "list[Segment]", texts: Sequence[str]) -> str:
 def _is_wide(character: str) -> bool:
     """Whether it is a character of a script without spaces; Korean, which has some, is wide too."""
     wide = bool(character) and unicodedata.east_asian_width(character) in "WF"
-    return wide and "HANGUL" not in unicodedata.name(character, "")
+    return wide and not re.search("HANGUL|KOREAN", unicodedata.name(character, ""))
 
 
 WARNINGS = {

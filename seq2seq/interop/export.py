@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seq2seq.changes import changed_code
 from seq2seq.config import Activation, Positions, Start
 from seq2seq.errors import UserError
 from seq2seq.files import write_folder
@@ -68,6 +69,11 @@ def check_class(trained: TrainedModel) -> None:
     """Refuse layers that no other program has; those of a configuration are checked by it."""
     if (kind := own_class(trained.model)) is not None:
         raise UserError(f"the class {class_name(kind)} is yours: no other program computes it")
+    if changed := changed_code(trained.model):
+        raise UserError(
+            f"{', '.join(changed[:3])} changed: other programs have the paper's layers, so that a"
+            " changed model can't be exported"
+        )
     check_restorable(trained)
 
 

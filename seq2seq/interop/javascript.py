@@ -23,6 +23,8 @@ def regular_expression(pattern: re.Pattern[str], method: str) -> tuple[str, str]
 
     `match` is sticky: it matches at `lastIndex`.
     """
+    if pattern.flags & ~(re.UNICODE | re.IGNORECASE | re.DOTALL | re.VERBOSE):
+        raise NotImplementedError(f"flags {pattern.flags!r} of a pattern")
     source = _Writer(pattern).sequence(_parser.parse(pattern.pattern, pattern.flags))
     return (f"^(?:{source})$" if method == "fullmatch" else source), _FLAGS[method] + "u"
 
@@ -71,7 +73,7 @@ class _Writer:
                 return self.atomic(self.sequence(inner))
             case "ASSERT" | "ASSERT_NOT", (direction, inner):
                 return f"({_LOOK[kind, direction]}{self.sequence(inner)})"
-            case "AT", place:
+            case "AT", place if str(place) in _AT:
                 return _AT[str(place)]
         raise NotImplementedError(f"{kind} in a pattern")
 
@@ -83,7 +85,7 @@ class _Writer:
     def members(self, members: list[tuple[Any, Any]]) -> str:
         """Write a set of characters."""
         is_negated, inside = False, ""
-        outside = list[str]()  # of one class each, such as \\W
+        outside = list[str]()  # of one class each, such as \W
         for kind, value in members:
             match str(kind), value:
                 case "NEGATE", _:
@@ -92,8 +94,8 @@ class _Writer:
                     inside += self.cases(code)
                 case "RANGE", (first, last):
                     inside += f"{_escaped(first)}-{_escaped(last)}"
-                    if self.flags & re.IGNORECASE and chr(first).islower():
-                        inside += f"{chr(first).upper()}-{chr(last).upper()}"
+                    if self.flags & re.IGNORECASE:
+                        inside += _other_case(first, last)
                 case "CATEGORY", category:
                     name = str(category).removeprefix("CATEGORY_")
                     if name in _CLASSES:
@@ -117,6 +119,17 @@ def _quantifier(least: int, most: int) -> str:
     if most is _constants.MAXREPEAT:
         return {0: "*", 1: "+"}.get(least, f"{{{least},}}")
     return "?" if (least, most) == (0, 1) else f"{{{least},{most}}}"
+
+
+def _other_case(first: int, last: int) -> str:
+    """Write the other case of a range of letters of ASCII, and nothing for one without letters."""
+    ends = chr(first), chr(last)
+    if all(map(str.isascii, ends)) and len({end.islower() for end in ends}) == 1:
+        if all(map(str.isalpha, ends)):
+            return "-".join(end.swapcase() for end in ends)
+        if all(map(str.isdigit, ends)):
+            return ""
+    raise NotImplementedError(f"the range {'-'.join(ends)} in both cases")
 
 
 def _escaped(code: int) -> str:

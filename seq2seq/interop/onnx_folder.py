@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from seq2seq.changes import changed_code
 from seq2seq.config import Positions
 from seq2seq.controls import LANGUAGE_PIECE
-from seq2seq.errors import UserError
+from seq2seq.decoding.options import TranslationOptions
 from seq2seq.files import Content, write_folder
 from seq2seq.interop import marian
 from seq2seq.interop.export import GENERATION, check_class, json_bytes, marian_config
@@ -22,12 +21,10 @@ _DTYPES: dict[Precision, str] = {"fp32": "fp32", "int8": "q8"}
 _SUFFIXES: dict[Precision, str] = {"fp32": "", "int8": "_quantized"}
 """The precisions as transformers.js names them, and the ends of its files' names."""
 
-_MAX_SOURCE_TOKENS = 1024
-"""The longest source that is translated as one, as in `seq2seq translate`."""
-
 
 def write_onnx(folder: Path, trained: TrainedModel, precision: Precision = "fp32") -> None:
     """Write a folder with which ONNX Runtime and transformers.js translate."""
+    marian.check_head_width(trained.model.config, "transformers.js")
     write_folder(folder, onnx_files(trained, precision))
 
 
@@ -35,12 +32,6 @@ def onnx_files(trained: TrainedModel, precision: Precision) -> dict[str, Content
     """Make the files of such a folder, by their names."""
     model = trained.model
     check_class(trained)
-    if changed := changed_code(model):
-        raise UserError(
-            f"{', '.join(changed[:3])} changed: the graphs of ONNX have the paper's layers, so that"
-            " a changed model can't be exported"
-        )
-    marian.check_head_width(model.config, "transformers.js")
     tokenizer = tokenizer_json(trained.tokenizer)
     suffix = _SUFFIXES[precision]
     return {
@@ -77,9 +68,7 @@ def translation_settings(trained: TrainedModel) -> dict[str, Any]:
         code: [controls[piece]] if (piece := f">>{code}<<") in controls else []
         for code in trained.target_languages
     }
-    longest = min(tokenizer.max_source_tokens or _MAX_SOURCE_TOKENS, _MAX_SOURCE_TOKENS)
-    if config.positions is Positions.learned:
-        longest = min(longest, config.max_learned_positions)
+    longest = _longest_source(trained)
     added = 1 + max(map(len, languages.values()))
     target = longest - added + search.max_extra_tokens
     if config.positions is Positions.learned:
@@ -94,6 +83,15 @@ def translation_settings(trained: TrainedModel) -> dict[str, Any]:
         "max_target_tokens": target,
         "max_extra_tokens": search.max_extra_tokens,
     }
+
+
+def _longest_source(trained: TrainedModel) -> int:
+    """Return the most tokens of a source, its control symbols and `</s>` included."""
+    config, longest = trained.model.config, TranslationOptions.max_source_tokens
+    longest = min(trained.tokenizer.max_source_tokens or longest, longest)
+    if config.positions is Positions.learned:
+        longest = min(longest, config.max_learned_positions)
+    return longest
 
 
 def _generation_config(trained: TrainedModel) -> dict[str, Any]:
@@ -112,7 +110,7 @@ def _tokenizer_config(trained: TrainedModel) -> dict[str, Any]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "source_lang": trained.source_language,
         "target_lang": trained.target_language,
-        "model_max_length": trained.tokenizer.max_source_tokens or _MAX_SOURCE_TOKENS,
+        "model_max_length": _longest_source(trained),
         "clean_up_tokenization_spaces": False,
         **{name: hidden(CONTROL_PIECES[i]) for name, i in names.items()},
     }

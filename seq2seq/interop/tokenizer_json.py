@@ -134,8 +134,8 @@ def _normalizers(model: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
     elif spec.name == "nfkc":
         yield {"type": "NFKC"}
     yield {"type": "Prepend", "prepend": " "}
-    yield _replace({"Regex": f"[ {_SPACE}]+$"}, "")
     yield _replace({"Regex": " +"}, _SPACE)
+    yield _replace({"Regex": f"{_SPACE}+$"}, "")
 
 
 def _bpe(names: Sequence[str], scores: Mapping[str, float], byte_fallback: bool) -> _Json:

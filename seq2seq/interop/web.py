@@ -6,6 +6,7 @@ and words of `seq2seq.decoding`, which are written into the folder's `translator
 
 import base64
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -99,6 +100,7 @@ def write_web(
         files[CARD_FILE] = card
     for resource in (resources.files(__package__) / "page").iterdir():
         files[resource.name] = resource.read_bytes()
+    files[".nojekyll"] = b""  # GitHub would make another page of the card
     files[_TEMPLATE] = _page(files[_TEMPLATE], addresses)
     write_folder(folder, files)
 
@@ -177,6 +179,7 @@ def translator_settings(
 def _rules() -> dict[str, Any]:
     """Return the program's patterns as JavaScript reads them."""
     rules: dict[str, Any] = {name: regular_expression(*rule) for name, rule in _RULES.items()}
+    rules["digit"] = f"^[{''.join(filter(str.isdigit, map(chr, range(sys.maxunicode))))}]", "u"
     return rules | {"parts": [regular_expression(part, "finditer") for part in segments.PARTS]}
 
 

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from seq2seq.config import Activation, Positions, Start
 from seq2seq.errors import UserError
+from seq2seq.files import write_folder
+from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.interop.marian_import import import_marian
-from seq2seq.interop.onnx_folder import translation_settings, write_onnx
+from seq2seq.interop.onnx_folder import onnx_files, translation_settings, write_onnx
 from seq2seq.interop.onnx_graph import Graph
 from seq2seq.model_folder import TrainedModel, save_model
 from seq2seq.tokenizer import START_ID, Tokenizer, TokenizerConfig
@@ -38,6 +40,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"shared_embedding": False, "start": Start.zero},
     {"shared_embedding": False, "tied_output": False, "positions": Positions.learned},
     {"layer_norm_epsilon": 0.1},
+    {"d_k": 3, "d_v": 5},  # for the page; transformers.js can't
     *({"activation": each} for each in Activation if each is not Activation.relu),
     *MODERN,
     ALL_MODERN,
@@ -59,7 +62,7 @@ def test_the_graphs_have_the_models_logits_whatever_the_cache_has(
     make_trained: MakeTrained, tmp_path: Path, choices: dict[str, Any]
 ) -> None:
     trained = make_trained(**choices)
-    write_onnx(tmp_path / "onnx", trained)
+    write_folder(tmp_path / "onnx", onnx_files(trained, "fp32"))
     sessions, (source, target) = Sessions(tmp_path / "onnx"), batch(trained.model)
     with torch.no_grad():
         expected = trained.model(source, target).numpy()
@@ -183,6 +186,16 @@ def test_the_settings_have_the_limits_of_learned_positions(make_trained: MakeTra
     assert (settings["max_source_tokens"], settings["max_target_tokens"]) == (1023, 1073)
 
 
+@pytest.mark.parametrize("longest", [20, 2000])
+def test_hugging_faces_libraries_cut_a_source_at_the_last_learned_position(
+    make_trained: MakeTrained, longest: int
+) -> None:
+    trained = make_trained(positions=Positions.learned, max_learned_positions=longest)
+    content = onnx_files(trained, "fp32")["tokenizer_config.json"]
+    assert isinstance(content, bytes)
+    assert json.loads(content)["model_max_length"] == min(longest, 1024)
+
+
 # Imported models
 
 
@@ -227,8 +240,9 @@ def test_a_changed_model_is_never_exported_as_the_papers(
     with changes.changed(change) as make:
         model = changes.make_model(make)
         trained = TrainedModel(model, tokenizer, "en", "de")
-        with pytest.raises(UserError):
-            write_onnx(tmp_path / "onnx", trained)
+        for write in (write_onnx, write_marian, write_ctranslate2):
+            with pytest.raises(UserError):
+                write(tmp_path / "exported", trained)
 
 
 def test_an_edited_function_is_named(make_trained: MakeTrained, tmp_path: Path) -> None:

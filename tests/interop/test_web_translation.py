@@ -183,9 +183,11 @@ def served(folder: Path) -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("localhost", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://localhost:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://localhost:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 THREE = LINES[:3]
@@ -194,7 +196,8 @@ tags: x
 ---
 # A name
 
-From *here*.
+From *here*,
+and there.
 
 | set | `|` |
 |---|---|
@@ -220,7 +223,7 @@ def test_the_page_translates_offline_and_asks_no_other_host(
         assert page.title() == "Translate English to German"
         page.locator("#about summary").click()
         page.locator("#model-card p").wait_for()
-        assert page.locator("#model-card p").all_text_contents() == ["From *here*."]
+        assert page.locator("#model-card p").all_text_contents() == ["From *here*,\nand there."]
         assert page.locator("#model-card td").all_text_contents() == ["valid", "a|b"]
         page.context.set_offline(True)
         own = expected(trained, THREE, sentences=True)
@@ -277,7 +280,7 @@ def test_a_library_that_was_changed_on_its_way_is_not_run(
         page.locator("#loading").wait_for(state="hidden")
         error = page.locator("#error").text_content()
         page.close()
-    assert set(asked) == set(LIBRARY), error
+    assert set(asked) == set(LIBRARY) or changed in asked, error
     start = "The libraries can't be loaded from cdn.jsdelivr.net: "
     assert error.startswith(start) if changed else error == ""
 

@@ -4,6 +4,7 @@ import { drawCard } from "./card.js";
 import { load } from "./translator.js";
 
 const PAUSE = 300; // milliseconds without a key before the text is translated
+const WORK = 30; // milliseconds after which the browser gets its turn
 
 const find = (id) => document.getElementById(id);
 const [source, output, target] = ["source", "output", "target-language"].map(find);
@@ -11,6 +12,7 @@ const [source, output, target] = ["source", "output", "target-language"].map(fin
 let translator = null;
 let timer = 0;
 let running = new AbortController(); // aborted when a newer text makes its translation stale
+const known = new Map(); // translations of lines
 
 // Loading
 
@@ -54,7 +56,8 @@ function readWithProgress() {
   const progress = find("progress");
   let [came, size] = [0, 0];
   return async (name) => {
-    const response = await fetch(name).catch(() => null);
+    // A newer export may lie at the same address.
+    const response = await fetch(name, { cache: "no-cache" }).catch(() => null);
     if (!response?.ok) {
       const reason = response ? `status ${response.status}` : "no answer";
       throw new Error(`${name} can't be loaded (${reason}): is the folder complete?`);
@@ -119,23 +122,43 @@ function schedule(wait = PAUSE) {
 async function translate() {
   const { signal } = (running = new AbortController());
   const began = performance.now();
+  let rested = began;
   const beforeStep = async () => {
-    await new Promise((resolve) => setTimeout(resolve)); // the page stays responsive
+    if (performance.now() - rested > WORK) {
+      await browsersTurn();
+      rested = performance.now();
+    }
     signal.throwIfAborted();
   };
   output.ariaBusy = "true";
   try {
     const lines = [];
     for (const line of source.value.split("\n")) {
-      lines.push(await translator.translate(line, { to: target.value, beforeStep }));
+      const key = `${target.value} ${line}`;
+      if (!known.has(key)) {
+        const text = await translator.translate(line, { to: target.value, beforeStep });
+        known.set(key, text);
+        signal.throwIfAborted();
+        output.textContent = [...lines, text].join("\n");
+      }
+      lines.push(known.get(key));
     }
-    signal.throwIfAborted();
     show(lines.join("\n"), `${Math.round(performance.now() - began).toLocaleString("en")} ms`);
   } catch (error) {
     if (signal.aborted) return; // a newer text is on its way
+    show("", "");
     showError(`The text can't be translated: ${error.message}`);
   }
   output.ariaBusy = "false";
+}
+
+/** Let the browser draw and answer; a timer would wait for a second in a hidden tab. */
+function browsersTurn() {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => resolve(port1.close());
+    port2.postMessage(null);
+  });
 }
 
 function show(text, timing) {
@@ -157,7 +180,7 @@ async function copy() {
   } catch {
     // Pages without HTTPS get no clipboard, unless they come from this machine.
     getSelection().selectAllChildren(output);
-    message = "Selected: copy with Ctrl+C";
+    message = "Selected, to be copied by keyboard";
   }
   find("copied").textContent = message;
   setTimeout(() => (find("copied").textContent = ""), 3000);
@@ -166,8 +189,8 @@ async function copy() {
 async function showCard() {
   const card = find("model-card");
   if (card.hasChildNodes()) return;
-  const response = await fetch(translator.settings.card);
-  card.replaceChildren(...(response.ok ? drawCard(await response.text()) : ["The card is missing."]));
+  const response = await fetch(translator.settings.card).catch(() => null);
+  card.replaceChildren(...(response?.ok ? drawCard(await response.text()) : ["The card is missing."]));
 }
 
 function listen() {

@@ -2,7 +2,7 @@
 
 export const [PADDING, UNKNOWN, START, END] = [0, 1, 2, 3];
 
-// What SentencePiece's normal form nmt_nfkc leaves out, and what becomes a space
+// Characters that SentencePiece's normal form nmt_nfkc leaves out, and those that become a space
 const REMOVED = /[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f\u061c]/g;
 const BLANK = /[\t\n\f\r\u1680\u200b\u200c\u200e\u200f\u2028\u2029\u2581\ufeff\ufffd]/g;
 

@@ -8,7 +8,7 @@ import { isLower, isSpace, lengthOf, matchAt, split, strip, stripEnd, stripStart
 const LETTER = /[\p{Lu}\p{Ll}\p{Lt}\p{Lo}]/u;
 // Scripts without spaces, but not Hangul, and emoji
 const WIDE =
-  /(?![\p{sc=Hang}㉈-㉏䷀-䷿🇦-🇿])[\u2329\u232a⺀-〾ぁ-\ua4cf\uf900-\ufaff︐-﹫！-｠￠-￦\u{16fe0}-\u{1b2ff}🈀-🉥\u{20000}-\u{3fffd}\p{Emoji_Presentation}]/u;
+  /(?![\p{sc=Hang}㉈-㉏㉿䷀-䷿🇦-🇿])[\u2329\u232a⺀-〾ぁ-\ua4cf\uf900-\ufaff︐-︙︰-﹫！-｠￠-￦\u{16fe0}-\u{1b2ff}🈀-🉥\u{20000}-\u{3fffd}\p{Emoji_Presentation}]/u;
 
 /**
  * Divide a line: at tabs, at the ends of sentences unless `bySentence` is false, and where it is
@@ -74,15 +74,15 @@ function splitText(text, pieces, settings) {
   const sentences = (part) => splitSentences(part, settings);
   const breaks = settings.rules.parts.map((pattern) => (part) => part.match(pattern));
   const groups = [];
-  let room = 0;
+  let free = 0; // tokens of the last group
   for (const part of divide(text, [sentences, ...breaks, halves])) {
     const count = tokens(part);
-    if (groups.length === 0 || count > room) {
+    if (groups.length === 0 || count > free) {
       groups.push("");
-      room = most;
+      free = most;
     }
     groups[groups.length - 1] += part;
-    room -= count;
+    free -= count;
   }
   return groups;
 }
@@ -98,10 +98,10 @@ export function joinTexts(segments, texts) {
   let line = "";
   segments.forEach(({ copied, separator }, i) => {
     const text = copied + texts[i];
-    const [before] = [...line].slice(-1);
+    const before = [...line.slice(-2)].at(-1);
     const [after] = text;
     const isSpaced = !line || !text || [before, after].some((c) => isSpace(c) || WIDE.test(c));
-    // There was none between sentences of Chinese or Japanese.
+    // Sentences of Chinese and Japanese have no space between them.
     line += (isSpaced ? "" : " ") + text + separator;
   });
   return line;

@@ -3,7 +3,6 @@
 
 import { isLower, isSpace, matchAt, split, strip, stripEnd, stripStart } from "./text.js";
 
-const DIGIT = /^[\p{Nd}²³¹⁰-₉①-⑨]/u;
 const ONE_LETTER = /^\p{L}$/u;
 const SPACED_STOP = /\.[\p{White_Space}\x1c-\x1f]/gu;
 const FIRST = /[ \u3000\t"'“„«]*/y;
@@ -103,7 +102,7 @@ class Splitter {
     const word = found.replace(SPACED_STOP, ".").replace(/^['’-]+|['’-]+$/g, "");
     const [lower, isNumber] = [word.toLowerCase(), this.isNumber(word)];
     if (first + word.length >= stop && isNumber) return false; // "1. Open the box."
-    const numberFollows = DIGIT.test(following) || rules.roman.test(following);
+    const numberFollows = rules.digit.test(following) || rules.roman.test(following);
     const last = lower.split(/[.'’]/).at(-1);
     if (words.beforeNumber.has(last) && numberFollows && !starts) return false;
     const previous = before.replace(/\.+$/, "").toLowerCase();
@@ -111,7 +110,7 @@ class Splitter {
     if (words.nonbreaking.has(word) || words.nonbreaking.has(lower)) return false;
     if (words.listsEnd.has(lower)) return !numberFollows;
     const isInitial = ONE_LETTER.test(word);
-    const afterDigit = DIGIT.test([...before].at(-1) ?? "");
+    const afterDigit = rules.digit.test([...before].at(-1) ?? "");
     if (isInitial && isLower(word) && afterDigit && !dot) return true; // "5 h.", but "753 v. Chr."
     const isOrdinal = words.ordinals && isNumber;
     const mayEnd = isInitial || isOrdinal || rules.dotted.test(word) || words.mayEnd.has(word);

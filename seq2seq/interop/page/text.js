@@ -2,10 +2,13 @@
 
 const SPACES = /[\p{White_Space}\x1c-\x1f]+/u;
 const LEADING = new RegExp(`^${SPACES.source}`, "u");
-const TRAILING = new RegExp(`${SPACES.source}$`, "u");
 
 export const stripStart = (text) => text.replace(LEADING, "");
-export const stripEnd = (text) => text.replace(TRAILING, "");
+export const stripEnd = (text) => {
+  let end = text.length; // a pattern takes time by the square
+  while (end > 0 && SPACES.test(text[end - 1])) end--;
+  return text.slice(0, end);
+};
 export const strip = (text) => stripEnd(stripStart(text));
 export const split = (text) => text.split(SPACES).filter(Boolean);
 export const isSpace = (text) => text !== "" && strip(text) === "";

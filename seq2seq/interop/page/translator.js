@@ -45,6 +45,9 @@ class Translator {
   async translate(line, { to, beam = this.settings.model.beam_size, sentences = true, beforeStep } = {}) {
     const { alpha, target_languages: controls } = this.settings.model;
     const language = to ?? Object.keys(controls)[0];
+    if (!Object.hasOwn(controls, language)) {
+      throw new Error(`no language ${language}: there is ${Object.keys(controls).join(", ")}`);
+    }
     const text = line.replaceAll("\0", "\ufffd");
     const segments = makeSegments(text, this.pieces, this.settings, sentences);
     const texts = [];
