@@ -1,4 +1,4 @@
-"""What operating systems have, and what some of them lack: locks, signals, limits, open files.
+"""Locks, signals, limits and open files of operating systems, of which some lack one or another.
 
 The program is made on Linux, which has all of it. No other file asks which system this is: it asks
 here, and what is missing is left out.
@@ -183,9 +183,10 @@ def allow_open_files() -> None:
         import resource
 
         module: Any = resource
-        _, hard = module.getrlimit(module.RLIMIT_NOFILE)
-        soft = _MOST_OPEN_FILES if hard == module.RLIM_INFINITY else hard
-        module.setrlimit(module.RLIMIT_NOFILE, (soft, hard))
+        soft, hard = module.getrlimit(module.RLIMIT_NOFILE)
+        if soft != module.RLIM_INFINITY:
+            most = max(soft, _MOST_OPEN_FILES) if hard == module.RLIM_INFINITY else hard
+            module.setrlimit(module.RLIMIT_NOFILE, (most, hard))
 
 
 def after_fork(act: Callable[[], object]) -> None:

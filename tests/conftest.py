@@ -95,8 +95,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
         if not system.POSIX_FILES and item.get_closest_marker("posix"):
             item.add_marker(pytest.mark.skip(reason="needs a POSIX system"))
-    # The long ones first, so that no process waits for another one at the end.
-    items.sort(key=lambda item: item.get_closest_marker("integration") is None)
+    # The files with long ones first, so that no process waits for another one at the end.
+    long = {item.path for item in items if item.get_closest_marker("integration")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 
 from seq2seq.cli.model_class import load_models
-from seq2seq.cli.text import check_output, print_json
+from seq2seq.cli.text import check_output, print_json, print_path
 from seq2seq.cli.translation_options import translation_options
 from seq2seq.decoding.attention import FORMATS, draw_heads
 from seq2seq.decoding.translator import Translator
@@ -34,5 +34,5 @@ def run(arguments: argparse.Namespace) -> int:
         panels[f"layer {layer}, head {head}"] = weights[layer - 1, head - 1]
     with create_binary(arguments.output) as picture:
         picture.write(draw_heads(panels, record["rows"], record["columns"], file_format))
-    print(arguments.output)
+    print_path(arguments.output)
     return 0

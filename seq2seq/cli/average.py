@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.cli.model_class import choose_classes
+from seq2seq.cli.text import print_path
 from seq2seq.errors import UsageError, UserError
 from seq2seq.files import add_file
 from seq2seq.model_folder import (
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             save_alignment(output, step)
     if output.absolute() == of_run.absolute():
         record_average(run_folder, arguments.last)
-    print(output)
+    print_path(output)
     return 0
 
 

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from seq2seq.cli.text import print_path
 from seq2seq.errors import UsageError, UserError
 from seq2seq.files import add_file, read_regular_file
 from seq2seq.interop.export import write_ctranslate2, write_marian
@@ -50,5 +51,5 @@ def run(arguments: argparse.Namespace) -> int:
             write_marian(folder, trained)
     if card is not None:
         add_file(folder, CARD_FILE, card)
-    print(folder)
+    print_path(folder)
     return 0

@@ -67,7 +67,7 @@ def _write_utf8() -> None:
         if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
             stream.reconfigure(encoding="utf-8", newline="\n")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # The bytes of file names stay as they are; what can't be shown is escaped.
+        # Bytes of file names that are not UTF-8 stay; what a terminal can't show is escaped.
         is_utf8 = sys.stdout.encoding.lower() == "utf-8"
         sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 

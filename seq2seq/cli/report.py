@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from seq2seq.cli.model_class import choose_classes
-from seq2seq.cli.text import check_output, print_json, read_parallel
+from seq2seq.cli.text import check_output, print_json, print_path, read_parallel
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.resources import retain_freed_memory
 from seq2seq.model_folder import find_model
@@ -46,5 +46,5 @@ def run(arguments: argparse.Namespace) -> int:
         file.write(draw_page(made).encode())
     if arguments.output is None and not tests:
         record_scores(folder, score_record(made))
-    print(path)
+    print_path(path)
     return 0

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli.hydra import choices, to_config
 from seq2seq.cli.messages import log_to_stderr
-from seq2seq.data.corpus import Split
+from seq2seq.data.corpus import DataConfig, Split
 from seq2seq.errors import UsageError, UserError
 from seq2seq.run.config import Config
 
@@ -75,6 +75,7 @@ def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
     assert sweeper.config is not None
     load = sweeper.hydra_context.config_loader.load_sweep_config
     names: dict[Path, str] = {}
+    missing: dict[str, str] = {}  # what is wrong with data, "" if nothing: a URL is opened once
     for overrides in batch:
         composed = load(sweeper.config, list(overrides))
         name = composed.hydra.job.override_dirname
@@ -87,7 +88,20 @@ def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
         try:
             settings = [str(key) for key in composed if key != "hydra"]
             data = to_config(OmegaConf.masked_copy(composed, settings)).data
-            for split in (*data.training_names(), *data.validation_names(), *data.test_names()):
-                Split(data, split).files()
         except UserError as error:
             logger.error(f"seq2seq: {name}: {error}")
+            continue
+        if (key := repr(data)) not in missing:
+            missing[key] = _what_is_missing(data)
+        if missing[key]:
+            logger.error(f"seq2seq: {name}: {missing[key]}")
+
+
+def _what_is_missing(data: DataConfig) -> str:
+    """Return why the text of a configuration can't be opened, or "" if it can."""
+    try:
+        for split in (*data.training_names(), *data.validation_names(), *data.test_names()):
+            Split(data, split).files()
+    except UserError as error:
+        return str(error)
+    return ""

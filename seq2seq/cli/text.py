@@ -121,3 +121,8 @@ def print_json(record: object, *, indent: int | None = 2) -> None:
     text = json.dumps(record, indent=indent, ensure_ascii=False)
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
     sys.stdout.buffer.write(text.encode(errors="backslashreplace") + b"\n")
+
+
+def print_path(path: str | Path) -> None:
+    """Print a path by the bytes of its name, which are not always UTF-8."""
+    sys.stdout.buffer.write(os.fsencode(path) + b"\n")

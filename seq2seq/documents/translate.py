@@ -106,6 +106,12 @@ class Plan:
         return [piece.shown.line for piece in self._pieces]
 
     @property
+    def texts_of_lines(self) -> list[int]:
+        """The indices of the texts from which `lines` are."""
+        layouts = enumerate(self._layouts)
+        return [i for i, layout in layouts for part in layout if isinstance(part, _Piece)]
+
+    @property
     def translations(self) -> list[Translation]:
         """The translations of `lines`."""
         return [piece.translation for piece in self._pieces]
@@ -188,8 +194,9 @@ def translate_file(
     placed = plan.place(alignments)
     too_long = file.too_long(placed)
     warnings = OutputWarnings(placeholders=len(plan.kept), too_long=len(too_long))
-    for i, (line, translation) in enumerate(zip(plan.lines, plan.translations, strict=True)):
-        where = _place(i, line)
+    lines_of_texts = zip(plan.texts_of_lines, plan.lines, plan.translations, strict=True)
+    for i, (text, line, translation) in enumerate(lines_of_texts):
+        where = _place(text, line)
         warnings.count(line, translation, where)
         if i in plan.kept[:1]:
             warnings.first["placeholders"] = where

@@ -148,13 +148,17 @@ def digest_of_code(package: Path) -> str:
 
 
 def digest_of_classes(model: nn.Module) -> str:
-    """Digest the files that define a model's own classes; return "" for a model without any."""
+    """Digest the files that define a model's own classes; return "" for a model without any.
+
+    Files that can't be read, such as those within an archive, are left out.
+    """
     names = {each.__module__ for module in model.modules() for each in type(module).__mro__}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in names if is_own(name)}
-    digest, own_files = hashlib.sha256(), sorted(filter(None, files))
-    for file in own_files:
-        digest.update(Path(file).read_bytes() + b"\0")
-    return digest.hexdigest()[:12] if own_files else ""
+    contents = []
+    for file in sorted(filter(None, files)):
+        with suppress(OSError):
+            contents.append(Path(file).read_bytes() + b"\0")
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:12] if contents else ""
 
 
 def commit_of(package: Path) -> str:

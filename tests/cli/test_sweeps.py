@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import yaml
 
 from seq2seq.run.config import Config
 from seq2seq.run.records import read_metrics
+from seq2seq.text import open_raw
 
 SIDES = ("source", "target")
 
@@ -97,6 +99,22 @@ def test_what_is_wrong_with_runs_is_told_before_the_first_starts(
     told = [line for line in before.splitlines() if line.startswith("seq2seq: ")]
     assert ["model.num_heads=5" in line for line in told] == [True, False, True]
     assert "no such file" in told[1]
+
+
+def test_the_text_of_runs_with_equal_data_is_opened_once_before_the_first_starts(
+    corpus, train: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def note(path: str) -> BinaryIO:
+        opened.append(path)
+        return open_raw(path)
+
+    monkeypatch.setattr("seq2seq.data.corpus.open_raw", note)
+    monkeypatch.setattr("seq2seq.cli.train.start_training", lambda *_, **__: 0.0)
+    assert train("--multirun", f"run_dir={tmp_path / 'sweep'}", "seed=1,2,3").code == 0
+    assert sorted(opened) == sorted(set(opened))
+    assert str(corpus / "train.source") in opened
 
 
 def test_runs_that_would_share_a_folder_are_refused(

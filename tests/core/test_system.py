@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,12 +40,14 @@ def test_the_lock_of_a_file_or_folder_ends_with_its_process(
     path.mkdir() if name == "folder" else path.touch()
     command = [sys.executable, "-c", HOLDER, path, str(posix_files)]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert holder.stdout
-    assert holder.stdout.readline().rstrip() == b"locked"
-    with system.locked(path, wait=False) as is_held:
-        assert is_held is False
-    holder.kill()
-    holder.communicate()
+    try:
+        assert holder.stdout
+        assert holder.stdout.readline().rstrip() == b"locked"
+        with system.locked(path, wait=False) as is_held:
+            assert is_held is False
+    finally:
+        holder.kill()
+        holder.communicate()
     with system.locked(path, wait=False) as is_held:
         assert is_held
         with system.locked(path, wait=False) as is_held_again:
@@ -86,3 +89,19 @@ def test_signals_and_limits_that_a_system_lacks_are_left_out(
 
 def test_a_limit_that_no_system_has_is_left_out() -> None:
     system.limit("NOTHING", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "hard", "after"),
+    [(256, 4_096, 4_096), (256, -1, 10_240), (65_536, -1, 65_536), (-1, -1, -1)],
+    ids=["a limit", "no limit", "no limit, and more files already", "no limits at all"],
+)
+def test_no_fewer_files_may_be_open_than_before(
+    monkeypatch: pytest.MonkeyPatch, before: int, hard: int, after: int
+) -> None:
+    limits = SimpleNamespace(RLIM_INFINITY=-1, RLIMIT_NOFILE=7, now=(before, hard))
+    limits.getrlimit = lambda _: limits.now
+    limits.setrlimit = lambda _, now: setattr(limits, "now", now)
+    monkeypatch.setitem(sys.modules, "resource", limits)
+    system.allow_open_files()
+    assert limits.now == (after, hard)

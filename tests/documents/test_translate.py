@@ -196,7 +196,9 @@ def test_the_first_text_that_stays_for_its_placeholders_is_named() -> None:
         def alignments(self, *_: object) -> list[Alignment]:
             return []
 
-    file = read_file("a.txt", b"a cat\na dog\nthe dog\n", LANGUAGES)
+    content = rb'{"a": "It runs.\\n A cat", "b": "a dog", "c": "the dog"}'
+    file = read_file("a.json", content, LANGUAGES)
+    assert len(Plan(file.texts).lines) > len(file.texts)  # the first text is divided
     output, warnings = translate_file(file, cast("Translator", Adding()))
     assert output == file.content
     reported = "texts left as they were, to keep placeholders: 2 (first: text 2, 'a dog')"

@@ -62,6 +62,18 @@ def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (0, output + b"\n", b"")
 
 
+@pytest.mark.skipif(not shutil.which("localedef"), reason="needs localedef, which makes locales")
+def test_it_is_printed_so_where_names_are_not_in_utf_8(run: Path, tmp_path: Path) -> None:
+    made = ["localedef", "-i", "de_DE", "-f", "ISO-8859-1", tmp_path / "de_DE"]
+    if subprocess.run(made, capture_output=True).returncode:
+        pytest.skip("this system has no Latin-1")
+    latin = os.environ | {"LOCPATH": str(tmp_path), "LC_ALL": "de_DE", "PYTHONUTF8": "0"}
+    output = os.fsencode(tmp_path) + "/Übung".encode("latin-1")
+    command = [sys.executable, "-m", "seq2seq", "average", "--model", run, "--last", "1"]
+    done = subprocess.run([*command, "-o", output], capture_output=True, env=latin)
+    assert (done.returncode, done.stdout, done.stderr) == (0, output + b"\n", b"")
+
+
 @pytest.mark.parametrize("record", ['{"counts": {"train": {"read": true}}}', '{"warnings": "abc"}'])
 def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> None:
     (tmp_path / "data.json").write_text(record)

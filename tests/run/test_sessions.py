@@ -1,15 +1,18 @@
 """The record of who continues a run, when, where and by which program."""
 
 import subprocess
+import zipfile
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import seq2seq
 from seq2seq.errors import UsageError
-from seq2seq.run.sessions import commit_of, digest_of_code, read_sessions
+from seq2seq.run.sessions import commit_of, digest_of_classes, digest_of_code, read_sessions
 from tests.toy import toy_config, train
 
 
@@ -76,6 +79,16 @@ def test_the_commit_is_that_of_the_checkout_which_holds_the_package(tmp_path: Pa
     assert commit_of(package) == commit
     module.write_text("changed = True")
     assert commit_of(package) == f"{commit}, changed"
+
+
+def test_classes_whose_files_can_t_be_read_have_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
+        archive.writestr("archived_class.py", "import torch\nclass Own(torch.nn.ReLU): pass\n")
+    monkeypatch.syspath_prepend(tmp_path / "own.zip")
+    model = nn.Sequential(import_module("archived_class").Own())
+    assert digest_of_classes(model) == ""
 
 
 @pytest.mark.parametrize("change", ["content", "name", "new"])
