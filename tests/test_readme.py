@@ -227,6 +227,7 @@ def test_every_python_script_understands_its_options(
     assert unknown_options(words, capsys.readouterr().out) == []
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("words", commands("bash"), ids=" ".join)
 def test_every_shell_script_parses_and_knows_its_options(words: list[str]) -> None:
     script = CHECKOUT / words[1]

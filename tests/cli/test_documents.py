@@ -67,6 +67,7 @@ def test_a_document_keeps_all_but_its_words(
     assert as_lines.out.count("\n") == HTML.count("\n")
 
 
+@pytest.mark.posix
 def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     site: Site, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_runs_of_relative_and_of_absolute_names_are_listed_together(
         assert "20.00" in seq2seq("runs", "1", tmp_path / "2", *options).out
 
 
+@pytest.mark.posix
 def test_runs_are_found_however_deep_they_lie_and_other_folders_are_named(
     sweep: Path, seq2seq: Callable
 ) -> None:

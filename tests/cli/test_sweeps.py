@@ -149,6 +149,7 @@ def test_a_folder_that_can_t_be_made_is_named(train: Callable, tmp_path: Path) -
     assert (result.code, result.err) == (2, says)
 
 
+@pytest.mark.posix
 def test_a_launcher_s_own_handler_is_called_once_all_is_saved(
     train: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def by_two(corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
     return run, done.stderr
 
 
+@pytest.mark.posix
 def test_two_processes_make_one_run(by_two: tuple[Path, str]) -> None:
     run, stderr = by_two
     assert stderr.count("a step: 2 micro-batches") == 1
@@ -43,6 +44,7 @@ def test_two_processes_make_one_run(by_two: tuple[Path, str]) -> None:
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000004"]
 
 
+@pytest.mark.posix
 def test_fewer_processes_go_on_with_a_warning(by_two: tuple[Path, str], train: Callable) -> None:
     words = (*COMMAND, f"run_dir={by_two[0]}", "resume=true", "training.max_steps=6")
     result = train(*words)
@@ -75,6 +77,7 @@ def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: 
         assert torch.equal(weights_at(run, 12)[name], value), name
 
 
+@pytest.mark.posix
 def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> None:
     word = "training.learning_rate_scale=1e30"
     done = torchrun(*overrides(corpus), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
@@ -84,6 +87,7 @@ def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> N
     assert "is not finite" in stderr[0]
 
 
+@pytest.mark.posix
 def test_processes_with_other_settings_do_not_train_together(corpus, tmp_path: Path) -> None:
     words = [*overrides(corpus), f"run_dir={tmp_path / 'run'}", "training.warmup_steps=5$RANK"]
     script = " ".join([sys.executable, "-m", "seq2seq", "train", *words])

@@ -42,6 +42,7 @@ def translate(trained: Path, seq2seq: Callable, tmp_path: Path) -> Callable[...,
     return run
 
 
+@pytest.mark.posix
 def test_no_output_is_an_input_or_a_file_of_the_model(
     quick: Path, seq2seq: Callable, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_no_output_is_an_input_or_a_file_of_the_model(
     assert not Path(os.devnull).is_file()
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_whole_lines_in_a_file_that_is_named(
     quick: Path, tmp_path: Path, number: int
@@ -190,6 +192,7 @@ def test_progress_is_for_terminals(
     assert "lines/s" not in seq2seq(*words).err
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_pipe(quick: Path) -> None:
     def peak_kib(lines: int) -> int:

@@ -31,6 +31,7 @@ from seq2seq.run.checkpoint import (
 )
 from seq2seq.run.resume import RunState
 from seq2seq.run.start import try_update
+from seq2seq.system import signals
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
 from seq2seq.update import Updater
@@ -324,7 +325,7 @@ def test_minutes_end_it_and_checkpoints_come_by_the_clock(corpus: EncodedCorpus)
     assert trainer.progress.ended == "24.5 of 24 minutes are over"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
+@pytest.mark.parametrize("number", signals("SIGTERM", "SIGUSR1"), ids=lambda n: n.name)
 def test_a_signal_during_a_step_saves_and_stops(corpus: EncodedCorpus, number: int) -> None:
     trainer = make_trainer(Equal(corpus, 8))
 
@@ -431,6 +432,7 @@ def test_what_is_recorded_of_several_updates_is_their_mean(corpus: EncodedCorpus
         assert found == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("ignored", [False, True])
 def test_hangups_do_not_end_a_save_and_stay_ignored_if_they_were(
     corpus: EncodedCorpus, ignored: bool

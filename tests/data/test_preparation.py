@@ -279,6 +279,7 @@ def signal_elsewhere(number: int) -> int:
     return number
 
 
+@pytest.mark.posix
 @pytest.mark.usefixtures("two_cores")
 def test_a_signal_to_all_processes_is_the_parent_s() -> None:
     assert list(map_in_processes(signal_elsewhere, range(30))) == list(range(30))
@@ -358,6 +359,7 @@ def test_text_that_is_replaced_while_it_is_prepared_is_not_cached(
     assert list(run.cache.iterdir()) == []
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_a_pipe_is_no_text_to_train_on(run: Preparation, split: str) -> None:
     config = run.configure()

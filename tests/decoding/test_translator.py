@@ -298,6 +298,7 @@ def test_a_string_is_no_list_of_lines(make_translator: MakeTranslator) -> None:
             call(*arguments)
 
 
+@pytest.mark.posix
 def test_a_child_process_translates_while_a_thread_of_its_parent_does(
     make_translator: MakeTranslator,
 ) -> None:

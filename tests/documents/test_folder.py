@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest.mock import Mock
@@ -57,6 +58,9 @@ class Night:
         return (self.output / name).read_text()
 
 
+of_any_bytes = pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes are Linux's")
+
+
 @pytest.fixture
 def night(tmp_path: Path) -> Night:
     return Night(tmp_path)
@@ -77,6 +81,7 @@ def test_a_users_file_is_listed_until_it_is_removed(night: Night) -> None:
     assert (night.read("a.txt"), night.read("c.csv"), night.read("n.txt")) == ("AA", "cc", "N")
 
 
+@pytest.mark.posix
 def test_links_of_a_user_stay_and_links_that_were_copied_follow_their_source(
     night: Night, tmp_path: Path
 ) -> None:
@@ -153,6 +158,7 @@ def test_a_record_that_is_lost_is_told(night: Night) -> None:
     assert night.read("a.txt") == "A"
 
 
+@pytest.mark.posix
 def test_a_record_that_is_a_link_is_not_written(night: Night, tmp_path: Path) -> None:
     record = (night.output / MADE).rename(tmp_path / "record")
     (night.output / MADE).symlink_to(record)
@@ -264,6 +270,7 @@ def test_a_folder_in_which_nothing_is_translated_is_told(night: Night) -> None:
     assert night.run() == [night.source.name]
 
 
+@of_any_bytes
 def test_a_name_of_bytes_and_a_name_that_reads_like_it_are_two(night: Night) -> None:
     night.write("x\\xff.txt", "text")
     night.write(os.fsdecode(b"x\xff.txt"), "bytes")
@@ -278,7 +285,7 @@ def test_a_name_of_bytes_and_a_name_that_reads_like_it_are_two(night: Night) -> 
     assert night.said("made of files that are gone: ").startswith("x\\xff.txt;")
 
 
-@pytest.mark.parametrize("letter", [b"n", "é".encode(), b"\xff"])
+@pytest.mark.parametrize("letter", [b"n", "é".encode(), pytest.param(b"\xff", marks=of_any_bytes)])
 def test_files_of_long_names_are_made(night: Night, letter: bytes) -> None:
     name = os.fsdecode(letter * (250 // len(letter)))
     for suffix in (".txt", ".csv"):
@@ -288,6 +295,7 @@ def test_files_of_long_names_are_made(night: Night, letter: bytes) -> None:
     assert len(list(night.output.iterdir())) == 7
 
 
+@of_any_bytes
 def test_a_name_of_bytes_alone_is_copied(night: Night) -> None:
     name = os.fsdecode(b"\xff\xfe")
     (night.source / name).symlink_to("a.txt")

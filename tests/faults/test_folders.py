@@ -30,6 +30,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.posix
 @pytest.mark.integration
 def test_a_folder_is_whole_after_a_kill_at_any_moment(
     tokenizer: Tokenizer, seq2seq: Callable, tmp_path: Path, trial

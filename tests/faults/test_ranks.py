@@ -69,17 +69,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 @pytest.mark.parametrize(
-    ("fault", "number"),
+    ("fault", "name"),
     [
-        ("a rank dies", signal.SIGKILL),
-        pytest.param("a rank stalls", signal.SIGSTOP, marks=pytest.mark.slow),
+        ("a rank dies", "SIGKILL"),
+        pytest.param("a rank stalls", "SIGSTOP", marks=pytest.mark.slow),
     ],
 )
 def test_a_lost_rank_ends_all(
-    corpus: Path, tmp_path: Path, trial: Trial, trials: Trials, fault: str, number: int
+    corpus: Path, tmp_path: Path, trial: Trial, trials: Trials, fault: str, name: str
 ) -> None:
     """torchrun names a process that has died; one that stalls it ends after all others."""
-    dies = number == signal.SIGKILL
+    dies = name == "SIGKILL"
     chance = random.Random(2)
     for attempt in range(trials(1, 20 if dies else 2)):
         with trial(fault):
@@ -90,7 +90,7 @@ def test_a_lost_rank_ends_all(
             assert set(ranks) == {0, 1}
             time.sleep(chance.random())
             lost = chance.randrange(2)
-            os.kill(ranks[lost], number)
+            os.kill(ranks[lost], getattr(signal, name))
             _, err = torchrun.communicate(timeout=300)
             assert torchrun.returncode not in (0, None)
             assert not processes_in(tmp_path)

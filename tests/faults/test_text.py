@@ -106,6 +106,7 @@ for name in ("ordinary", "long"):
 """
 
 
+@pytest.mark.posix
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "unit",

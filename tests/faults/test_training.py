@@ -20,6 +20,7 @@ from seq2seq.cli.main import main
 from seq2seq.files import check_listed_file
 from seq2seq.model_folder import MODEL_FILES, checkpoints, find_model, load_model
 from seq2seq.run.checkpoint import newest_good, progress_file
+from seq2seq.system import signals
 from tests.faults.conftest import Trial, Trials
 from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights
@@ -27,7 +28,7 @@ from tests.toy import TINY_MODEL, data_words, reversing, weights
 resource: Any = pytest.importorskip("resource")  # faults of Windows are not known yet
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = signals("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 # A process that has imported all and forks: a trial costs no start of Python and PyTorch.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(

@@ -22,6 +22,7 @@ def _replaced() -> None:
         raise UserError("its model could not be downloaded") from None
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("act", [_swallowed, _replaced])
 def test_the_exit_code_is_that_of_the_signal(act: Callable[[], None]) -> None:
     before = signal.getsignal(signal.SIGUSR1)

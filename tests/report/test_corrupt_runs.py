@@ -23,6 +23,7 @@ FIGURES = (
 )
 
 
+@pytest.mark.posix
 def test_no_figure_of_a_corrupt_run_keeps_its_page_from_being_written(
     run: Path, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_json_is_strict_whatever_the_figures_and_the_names_are(
     assert report["curves"]["valid/bleu"] == [[8, 5e-324]]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes are Linux's")
 def test_the_name_of_an_output_is_printed_byte_for_byte(run: Path, tmp_path: Path) -> None:
     output = os.fsencode(tmp_path) + b"/mean\xff"
     command = [sys.executable, "-m", "seq2seq", "average", "--model", run, "--last", "1"]
@@ -82,6 +84,7 @@ def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> N
     assert read_data_record(tmp_path) == DataRecord(warnings=["abc"])
 
 
+@pytest.mark.posix
 def test_validation_text_that_is_a_pipe_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

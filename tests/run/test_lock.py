@@ -22,12 +22,14 @@ with sole_writer(Path(sys.argv[1])):
 def test_a_lock_is_held_until_its_process_is_dead(tmp_path: Path) -> None:
     run = tmp_path / "run"
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE)
-    assert holder.stdout
-    assert holder.stdout.readline() == b"locked\n"
-    with pytest.raises(UserError, match="run: another process writes to it"), sole_writer(run):
-        pass
-    holder.kill()
-    holder.communicate()
+    try:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(UserError, match="run: another process writes to it"), sole_writer(run):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
     with sole_writer(run):
         pass
     assert list(run.iterdir()) == []

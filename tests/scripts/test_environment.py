@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.posix
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 # Does nothing, successfully, and makes an environment of copies of itself.
 PYTHON = """#!/bin/sh

@@ -40,6 +40,7 @@ def ran(folder: Path) -> Iterator[Run]:
         yield done
 
 
+@pytest.mark.posix
 def test_each_block_prints_what_the_page_shows(ran: Run) -> None:
     assert len(ran) > 20
     for block, printed, _ in ran:
@@ -64,6 +65,7 @@ def test_the_notebook_is_the_page_without_what_running_it_shows() -> None:
         assert all(target.startswith("http") for target in re.findall(r"\]\((.*?)\)", text))
 
 
+@pytest.mark.posix
 def test_each_picture_is_drawn_small_and_for_light_and_dark_pages(ran: Run, folder: Path) -> None:
     drawn = {picture.resolve() for _, _, picture in ran if picture}
     assert drawn == set((CHECKOUT / "data" / "pictures" / "paper").iterdir())

@@ -36,6 +36,7 @@ def usage(pid: int) -> tuple[int, int]:
     return 1024 * int(status["VmRSS"].removesuffix("kB")), int(status["Threads"])
 
 
+@pytest.mark.posix
 @pytest.mark.integration
 def test_a_signal_ends_it_after_open_requests(command) -> None:
     process, served, log = command
@@ -62,6 +63,7 @@ def test_a_signal_ends_it_after_open_requests(command) -> None:
         served.ask("GET", "/health")
 
 
+@pytest.mark.posix
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_as_soon_as_it_says_that_it_translates(
@@ -73,6 +75,7 @@ def test_a_signal_ends_it_as_soon_as_it_says_that_it_translates(
         assert log.read_text().endswith("\nseq2seq: stopped\n")
 
 
+@pytest.mark.posix
 @pytest.mark.integration
 def test_the_grace_ends_what_takes_longer(folder: Path) -> None:
     with (
