@@ -19,6 +19,7 @@ from scripts.gpu_day import (
     do_parts,
     figures_of_step,
     origin,
+    write_corpora,
     write_table3,
 )
 from scripts.measurements import CHECKOUT, Measurements, Part, Result
@@ -180,6 +181,12 @@ def test_a_call_is_over_in_time_however_long_its_beginning_takes(tmp_path: Path)
     assert done.returncode == 1
     assert "speed/train: 0 s, not started, for want of time" in done.stderr
     assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_the_corpora_of_a_trial_have_no_time_in_them(tmp_path: Path) -> None:
+    files = list(write_corpora(tmp_path).rglob("*.gz"))
+    assert files
+    assert {path.read_bytes()[4:8] for path in files} == {bytes(4)}  # RFC 1952
 
 
 def test_every_form_on_trial_is_timed() -> None:
