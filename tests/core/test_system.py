@@ -91,6 +91,7 @@ def test_a_limit_that_no_system_has_is_left_out() -> None:
     system.limit("NOTHING", 1, 1)
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("before", "hard", "after"),
     [(256, 4_096, 4_096), (256, -1, 10_240), (65_536, -1, 65_536), (-1, -1, -1)],
