@@ -99,7 +99,7 @@ def _document_format(arguments: argparse.Namespace) -> str:
     """Return the format of the input; "" if it is lines of text."""
     if arguments.input == "-" and arguments.format is None:
         return ""
-    from seq2seq.documents.names import FORMATS, find_format, named_format
+    from seq2seq.documents import FORMATS, find_format, named_format
 
     path = PurePath(arguments.input)
     bare = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path

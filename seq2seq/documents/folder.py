@@ -22,8 +22,8 @@ from msgspec.json import decode, encode
 
 from seq2seq.decoding.resume import open_locked
 from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.documents import find_format, is_document
 from seq2seq.documents.formats import BEGINNING_BYTES, choose_format
-from seq2seq.documents.names import find_format, is_document
 from seq2seq.errors import UserError
 from seq2seq.files import copy_file, errors_as_user_errors, remove_leftovers, write_file
 from seq2seq.system import let_go

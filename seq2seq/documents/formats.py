@@ -6,13 +6,12 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from seq2seq.controls import UNNAMED
-from seq2seq.documents import encodings
+from seq2seq.documents import encodings, named_format
 from seq2seq.documents.document import Document, File, FindSlots, Languages, Slot
 from seq2seq.documents.html import read_html
 from seq2seq.documents.json_messages import read_arb, read_json, read_xcstrings
 from seq2seq.documents.lines import read_text, why_not_lines
 from seq2seq.documents.markdown import read_markdown
-from seq2seq.documents.names import named_format
 from seq2seq.documents.office import read_docx, read_odt
 from seq2seq.documents.po import read_po
 from seq2seq.documents.resources import (

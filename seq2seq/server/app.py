@@ -26,10 +26,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
+from seq2seq.documents import SUFFIXES
 from seq2seq.documents.document import Document, Languages
 from seq2seq.documents.html import read_html
 from seq2seq.documents.lines import read_lines
-from seq2seq.documents.names import SUFFIXES
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import EngineError, UserError
 from seq2seq.server import requests

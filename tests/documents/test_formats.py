@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.documents import formats
+from seq2seq.documents import FORMATS, SUFFIXES, find_format, formats
 from seq2seq.documents.document import Languages, Mark
 from seq2seq.documents.formats import READERS, choose_format, read_file
-from seq2seq.documents.names import FORMATS, SUFFIXES, find_format
 from seq2seq.documents.placeholders import divide
 from seq2seq.documents.translate import Plan
 from seq2seq.errors import UserError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from seq2seq.documents import find_format
 from seq2seq.documents.document import Languages
 from seq2seq.documents.formats import read_file
-from seq2seq.documents.names import find_format
 from seq2seq.errors import UserError
 from tests.documents.hostile import LANGUAGES
 from tests.documents.test_formats import check
