@@ -69,12 +69,12 @@ def check_class(trained: TrainedModel) -> None:
     """Refuse layers that no other program has; those of a configuration are checked by it."""
     if (kind := own_class(trained.model)) is not None:
         raise UserError(f"the class {class_name(kind)} is yours: no other program computes it")
+    check_restorable(trained)
     if changed := changed_code(trained.model):
         raise UserError(
             f"{', '.join(changed[:3])} changed: other programs have the paper's layers, so that a"
             " changed model can't be exported"
         )
-    check_restorable(trained)
 
 
 def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
