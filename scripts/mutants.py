@@ -2,10 +2,11 @@
 
 python scripts/mutants.py [COUNT] [ARGUMENTS OF PYTEST]
 
-COUNT changes ("mutants") are drawn, as many from each package; without it, all are tried. Each is
-made in a copy of the checkout, in `mutants/`, where the tests that execute its lines run until one
-fails, the shortest first. Which these are is found out by coverage.py in one run of the tests.
-Started again with the same code, the script goes on where it was stopped.
+COUNT changes ("mutants") are drawn, as many from each package; without it, all are tried, as many
+at once as there are processors. Each is made in a copy of the checkout, in `mutants/`, where the
+tests that execute its lines run until one fails, the shortest first. Which these are is found out
+by coverage.py in one run of the tests. Started again with the same code, the script goes on where
+it was stopped.
 """
 
 import ast
@@ -20,10 +21,12 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from itertools import chain, zip_longest
 from pathlib import Path
+from queue import SimpleQueue
 from xml.etree import ElementTree
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -231,7 +234,7 @@ class Tests:
         unfinished = self.times.with_suffix(".part")
         words.append(f"--junitxml={unfinished}")
         print("running the tests once, to find out which lines each one executes", flush=True)
-        run_pytest(words, 24 * 3600, COVERAGE_FILE=str(self.file), COVERAGE_CORE="ctrace")
+        Copy(0).run(words, 24 * 3600, COVERAGE_FILE=str(self.file), COVERAGE_CORE="ctrace")
         unfinished.rename(self.times)
 
     def key(self, test: str) -> str:
@@ -263,50 +266,89 @@ class Tests:
         return chosen
 
 
-def run_pytest(words: list[str], seconds: float, **environment: str) -> tuple[int | None, str]:
-    """Run pytest in the copy; return its exit status, None after this time, and its output."""
-    tree = WORK / "tree"
-    variables = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words],
-        cwd=tree,
-        env=variables | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
+class Copy:
+    """A copy of the checkout, in which pytest runs."""
+
+    def __init__(self, number: int) -> None:
+        self.tree = WORK / ("tree" if number == 0 else f"tree{number}")
+        self.process: subprocess.Popen[str] | None = None
+        if not self.tree.exists():
+            for name in COPIED:
+                source, copy = CHECKOUT / name, self.tree / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copytree(source, copy) if source.is_dir() else shutil.copy(source, copy)
+        for path in (CHECKOUT / PACKAGE).rglob("*.py"):  # one was changed if the script was killed
+            shutil.copy(path, self.tree / path.relative_to(CHECKOUT))
+
+    def run(self, words: list[str], seconds: float, **environment: str) -> tuple[int | None, str]:
+        """Run pytest; return its exit status, None after this time, and its output."""
+        variables = {**os.environ, "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words],
+            cwd=self.tree,
+            env=variables | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as self.process:
+            try:
+                output = self.process.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                self.stop()
+        return self.process.returncode, output
+
+    def stop(self) -> None:
+        """End pytest and what it has started."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def outcome(self, mutant: Mutant, tests: Tests) -> str:
+        """Try a mutant: `noticed`, `survived`, or `no test` if none executes it in its process."""
+        chosen = tests.of(mutant)
+        if not chosen:
+            return "no test"
+        path, arguments = self.tree / mutant.path, self.tree / "chosen.txt"
+        arguments.write_text("\n".join(chosen))
+        source = (CHECKOUT / mutant.path).read_bytes()
+        path.write_bytes(mutant.apply(source))
         try:
-            output = process.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            return None, ""
+            # What doesn't end in several times the usual time has been noticed.
+            usual = sum(map(tests.usual_seconds, chosen))
+            status, output = self.run(["-x", "-q", f"@{arguments}"], 120 + 5 * usual)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, output
+            path.write_bytes(source)
+        if status == 0:
+            return "survived"
+        if status == 5 or "ERROR: not found" in output:
+            raise SystemExit(f"{mutant}: its tests can't be run:\n{output}")
+        return "noticed"
 
 
-def outcome(mutant: Mutant, tests: Tests) -> str:
-    """Try a mutant: `noticed`, `survived`, or `no test` if none executes it in its own process."""
-    chosen = tests.of(mutant)
-    if not chosen:
-        return "no test"
-    path, arguments = WORK / "tree" / mutant.path, WORK / "chosen.txt"
-    arguments.write_text("\n".join(chosen))
-    source = (CHECKOUT / mutant.path).read_bytes()
-    path.write_bytes(mutant.apply(source))
-    try:
-        # What doesn't end in several times the usual time has been noticed.
-        usual = sum(map(tests.usual_seconds, chosen))
-        status, output = run_pytest(["-x", "-q", f"@{arguments}"], 120 + 5 * usual)
-    finally:
-        path.write_bytes(source)
-    if status == 0:
-        return "survived"
-    if status == 5 or "ERROR: not found" in output:
-        raise SystemExit(f"{mutant}: its tests can't be run:\n{output}")
-    return "noticed"
+def try_all(mutants: list[Mutant], tests: Tests) -> Iterator[tuple[Mutant, str]]:
+    """Yield mutants, in their order, with their outcomes."""
+    copies = [Copy(number) for number in range(os.cpu_count() or 1)]
+    free = SimpleQueue[Copy]()
+    for copy in copies:
+        free.put(copy)
+
+    def outcome(mutant: Mutant) -> str:
+        copy = free.get()
+        try:
+            return copy.outcome(mutant, tests)
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        try:
+            yield from zip(mutants, pool.map(outcome, mutants), strict=True)
+        finally:  # after an error or a signal, no other one is begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            for copy in copies:
+                copy.stop()
 
 
 def describe(mutant: Mutant) -> Iterator[str]:
@@ -325,13 +367,8 @@ def prepare(arguments: list[str]) -> Path:
     mark = WORK / "digest"
     if not mark.exists() or mark.read_text() != digest.hexdigest():
         shutil.rmtree(WORK, ignore_errors=True)
-        for name in COPIED:
-            source, copy = CHECKOUT / name, WORK / "tree" / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, copy) if source.is_dir() else shutil.copy(source, copy)
+        WORK.mkdir()
         mark.write_text(digest.hexdigest())
-    for path in (CHECKOUT / PACKAGE).rglob("*.py"):  # one was changed if the script was killed
-        shutil.copy(path, WORK / "tree" / path.relative_to(CHECKOUT))
     return WORK / "outcomes.jsonl"
 
 
@@ -346,14 +383,13 @@ def main(words: list[str]) -> None:
             entry = json.loads(line)
             known[Mutant(**entry["mutant"])] = entry["outcome"]
     drawn = draw(count)
-    for number, mutant in enumerate(drawn, start=1):
-        if mutant not in known:
-            known[mutant] = outcome(mutant, tests)
-            with outcomes.open("a") as file:
-                entry = {"mutant": asdict(mutant), "outcome": known[mutant]}
-                file.write(json.dumps(entry) + "\n")
-            place = f"{mutant.path}:{mutant.first}"
-            print(f"{number} of {len(drawn)}: {known[mutant]}: {place}", flush=True)
+    left = [mutant for mutant in drawn if mutant not in known]
+    for mutant, outcome in try_all(left, tests):
+        known[mutant] = outcome
+        with outcomes.open("a") as file:
+            file.write(json.dumps({"mutant": asdict(mutant), "outcome": outcome}) + "\n")
+        tried = len(drawn) - len(left) + left.index(mutant) + 1
+        print(f"{tried} of {len(drawn)}: {outcome}: {mutant.path}:{mutant.first}", flush=True)
     for mutant in drawn:
         if known[mutant] == "survived":
             print("", *describe(mutant), sep="\n")
