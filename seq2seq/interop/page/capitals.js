@@ -34,8 +34,8 @@ export function knownCase(text, pieces, { model, rules, morePieces }) {
   let [cased, end] = ["", 0];
   for (const [i, { index, 0: word }] of places.entries()) {
     const begins = i === 0 || matchAt(rules.stop, text.slice(end, index), 0);
-    const forms = formsOf(word, model.source_language, begins, rules).map((form) => costOf(form, pieces));
-    const best = forms.reduce((least, form) => (isLess(form, least) ? form : least));
+    const costs = formsOf(word, model.source_language, begins, rules).map((form) => costOf(form, pieces));
+    const [best] = costs.sort((a, b) => a.unknown - b.unknown || a.count - b.count);
     const own = costOf(word, pieces);
     sums.unknown += own.unknown;
     sums.count += own.count;
@@ -53,8 +53,6 @@ function costOf(form, pieces) {
   const ids = pieces.encode(form);
   return { form, unknown: countUnknown(ids), count: ids.length };
 }
-
-const isLess = (a, b) => a.unknown < b.unknown || (a.unknown === b.unknown && a.count < b.count);
 
 const isInCapitals = (word) =>
   [...word].every((c) => !/\p{L}/u.test(c) || /\p{Uppercase}/u.test(c) || ALSO_IN_CAPITALS.test(c));

@@ -95,11 +95,6 @@ function showLanguages({ source_language, target_languages }) {
   target.replaceChildren(...codes.map((code) => new Option(nameOf(code, "Target"), code)));
   target.disabled = codes.length < 2;
   document.title = `Translate ${name} to ${[...target.options].map((o) => o.text).join(", ")}`;
-  showTarget();
-}
-
-function showTarget() {
-  output.lang = target.value; // for fonts and screen readers
 }
 
 // From the text to its translation
@@ -111,8 +106,9 @@ function schedule(wait = PAUSE) {
   if (!translator) return;
   showError("");
   output.ariaBusy = "false";
+  output.lang = target.value; // for fonts and screen readers
   if (source.value.trim() === "") {
-    show("", "");
+    show();
     return;
   }
   output.classList.add("stale");
@@ -146,7 +142,7 @@ async function translate() {
     show(lines.join("\n"), `${Math.round(performance.now() - began).toLocaleString("en")} ms`);
   } catch (error) {
     if (signal.aborted) return; // a newer text is on its way
-    show("", "");
+    show();
     showError(`The text can't be translated: ${error.message}`);
   }
   output.ariaBusy = "false";
@@ -161,7 +157,7 @@ function browsersTurn() {
   });
 }
 
-function show(text, timing) {
+function show(text = "", timing = "") {
   output.textContent = text;
   output.classList.remove("stale");
   find("timing").textContent = timing;
@@ -194,21 +190,18 @@ async function showCard() {
 }
 
 function listen() {
-  source.addEventListener("input", () => schedule());
-  source.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) schedule(0);
-  });
-  target.addEventListener("change", () => {
-    showTarget();
-    schedule(0);
-  });
-  find("clear").addEventListener("click", () => {
+  source.oninput = () => schedule();
+  source.onkeydown = ({ key, ctrlKey, metaKey }) => {
+    if (key === "Enter" && (ctrlKey || metaKey)) schedule(0);
+  };
+  target.onchange = () => schedule(0);
+  find("clear").onclick = () => {
     source.value = "";
     schedule(0);
     source.focus();
-  });
-  find("copy").addEventListener("click", copy);
-  find("about").addEventListener("toggle", showCard);
+  };
+  find("copy").onclick = copy;
+  find("about").ontoggle = showCard;
 }
 
 start();

@@ -25,11 +25,10 @@ export async function load(ort, Tokenizer, read) {
 
 /** Make regular expressions of the rules, and sets of the words. */
 export function prepare({ rules, words }) {
-  const compile = (rule) =>
-    Array.isArray(rule[0]) ? rule.map(compile) : new RegExp(...rule);
-  for (const [name, rule] of Object.entries(rules)) rules[name] = compile(rule);
-  for (const [name, list] of Object.entries(words)) {
-    if (Array.isArray(list)) words[name] = new Set(list);
+  const compile = (rule) => (Array.isArray(rule[0]) ? rule.map(compile) : new RegExp(...rule));
+  for (const name in rules) rules[name] = compile(rules[name]);
+  for (const name in words) {
+    if (Array.isArray(words[name])) words[name] = new Set(words[name]);
   }
 }
 
