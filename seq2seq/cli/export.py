@@ -5,7 +5,7 @@ from pathlib import Path
 
 from seq2seq.cli.text import print_path
 from seq2seq.errors import UsageError, UserError
-from seq2seq.files import add_file, read_regular_file
+from seq2seq.files import read_regular_file
 from seq2seq.interop.export import write_ctranslate2, write_marian
 from seq2seq.interop.onnx_folder import write_onnx
 from seq2seq.interop.web import write_web
@@ -42,14 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
             write_web(
                 folder, trained, arguments.precision or "int8", node_modules=library, card=card
             )
-            card = None  # it is among the page's files
         case "onnx":
-            write_onnx(folder, trained, arguments.precision or "fp32")
+            write_onnx(folder, trained, arguments.precision or "fp32", card=card)
         case "ctranslate2":
-            write_ctranslate2(folder, trained)
+            write_ctranslate2(folder, trained, card=card)
         case "marian":
-            write_marian(folder, trained)
-    if card is not None:
-        add_file(folder, CARD_FILE, card)
+            write_marian(folder, trained, card=card)
     print_path(folder)
     return 0

@@ -21,6 +21,7 @@ from seq2seq.interop import marian
 from seq2seq.interop.marian import EMBEDDINGS
 from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
 from seq2seq.model_folder import (
+    CARD_FILE,
     TrainedModel,
     check_restorable,
     class_name,
@@ -32,7 +33,7 @@ from seq2seq.transformer import DecoderLayer, EncoderLayer, PositionalEncoding, 
 from seq2seq.zoo.variants import LearnedPositions
 
 
-def write_marian(folder: Path, trained: TrainedModel) -> None:
+def write_marian(folder: Path, trained: TrainedModel, *, card: bytes | None = None) -> None:
     """Write a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
     config = trained.model.config
     check_class(trained)
@@ -61,6 +62,7 @@ def write_marian(folder: Path, trained: TrainedModel) -> None:
                 }
             ),
             **vocabularies,
+            **card_file(card),
         },
     )
 
@@ -75,6 +77,11 @@ def check_class(trained: TrainedModel) -> None:
             f"{', '.join(changed[:3])} changed: other programs have the paper's layers, so that a"
             " changed model can't be exported"
         )
+
+
+def card_file(card: bytes | None) -> dict[str, bytes]:
+    """Return the file of a model's card, if it has one."""
+    return {} if card is None else {CARD_FILE: card}
 
 
 def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
@@ -182,9 +189,9 @@ def json_bytes(content: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
-def write_ctranslate2(folder: Path, trained: TrainedModel) -> None:
+def write_ctranslate2(folder: Path, trained: TrainedModel, *, card: bytes | None = None) -> None:
     """Write a CTranslate2 model folder, in float32."""
-    write_folder(folder, ctranslate2_files(trained))
+    write_folder(folder, ctranslate2_files(trained) | card_file(card))
 
 
 def ctranslate2_files(trained: TrainedModel) -> dict[str, bytes]:

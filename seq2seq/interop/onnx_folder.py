@@ -9,7 +9,7 @@ from seq2seq.controls import LANGUAGE_PIECE
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.files import Content, write_folder
 from seq2seq.interop import marian
-from seq2seq.interop.export import GENERATION, check_class, json_bytes, marian_config
+from seq2seq.interop.export import GENERATION, card_file, check_class, json_bytes, marian_config
 from seq2seq.interop.onnx_graph import Precision
 from seq2seq.interop.onnx_model import decoder_graph, encoder_graph
 from seq2seq.interop.tokenizer_json import hidden, tokenizer_json
@@ -22,10 +22,16 @@ _SUFFIXES: dict[Precision, str] = {"fp32": "", "int8": "_quantized"}
 """The precisions as transformers.js names them, and the ends of its files' names."""
 
 
-def write_onnx(folder: Path, trained: TrainedModel, precision: Precision = "fp32") -> None:
+def write_onnx(
+    folder: Path,
+    trained: TrainedModel,
+    precision: Precision = "fp32",
+    *,
+    card: bytes | None = None,
+) -> None:
     """Write a folder with which ONNX Runtime and transformers.js translate."""
     marian.check_head_width(trained.model.config, "transformers.js")
-    write_folder(folder, onnx_files(trained, precision))
+    write_folder(folder, onnx_files(trained, precision) | card_file(card))
 
 
 def onnx_files(trained: TrainedModel, precision: Precision) -> dict[str, Content]:

@@ -21,7 +21,7 @@ from seq2seq.case import KEPT
 from seq2seq.decoding import capitals, segments, sentences
 from seq2seq.errors import UserError
 from seq2seq.files import Content, read_regular_file, write_folder
-from seq2seq.interop.export import json_bytes
+from seq2seq.interop.export import card_file, json_bytes
 from seq2seq.interop.javascript import regular_expression
 from seq2seq.interop.onnx_folder import onnx_files, translation_settings
 from seq2seq.interop.onnx_graph import Precision
@@ -96,8 +96,7 @@ def write_web(
             addresses[name] = file.local
     files |= onnx_files(trained, precision)
     files[SETTINGS_FILE] = json_bytes(translator_settings(trained, list(files), card is not None))
-    if card is not None:
-        files[CARD_FILE] = card
+    files |= card_file(card)
     for resource in (resources.files(__package__) / "page").iterdir():
         files[resource.name] = resource.read_bytes()
     files[".nojekyll"] = b""  # GitHub would make another page of the card

@@ -3,6 +3,9 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def test_a_card_that_can_t_be_read_leaves_no_half_an_export(
@@ -14,3 +17,32 @@ def test_a_card_that_can_t_be_read_leaves_no_half_an_export(
     result = seq2seq("export", "--model", tmp_path / "model", "--to", "marian", "-o", folder)
     assert (result.code, folder.exists()) == (1, False)
     assert "README.md" in result.err
+
+
+@pytest.mark.parametrize(
+    ("to", "library"),
+    [("marian", "torch"), ("ctranslate2", "ctranslate2"), ("onnx", "onnx"), ("web", "onnx")],
+)
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+def test_the_card_is_in_a_folder_when_it_gets_its_name(
+    model: Path,
+    seq2seq: Callable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    to: str,
+    library: str,
+) -> None:
+    pytest.importorskip(library)
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "README.md").write_bytes(b"# Card\xff\n")
+    folder, cards, rename = tmp_path / "exported", [], Path.rename
+
+    def record(self: Path, target: Any) -> Path:
+        if target == folder:
+            cards.append((self / "README.md").read_bytes())
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", record)
+    result = seq2seq("export", "--model", tmp_path / "model", "--to", to, "-o", folder)
+    assert result.code == 0, result.err
+    assert cards == [b"# Card\xff\n"]
