@@ -39,14 +39,23 @@ def onnx_files(trained: TrainedModel, precision: Precision) -> dict[str, Content
     model = trained.model
     check_class(trained)
     tokenizer = tokenizer_json(trained.tokenizer)
-    suffix = _SUFFIXES[precision]
+    names = graph_names(precision)
     return {
-        f"onnx/encoder_model{suffix}.onnx": encoder_graph(model, precision, tokenizer.unlisted),
-        f"onnx/decoder_model_merged{suffix}.onnx": decoder_graph(model, precision),
+        names["encoder"]: encoder_graph(model, precision, tokenizer.unlisted),
+        names["decoder"]: decoder_graph(model, precision),
         "config.json": json_bytes(_config(trained, precision)),
         "generation_config.json": json_bytes(_generation_config(trained)),
         "tokenizer.json": json.dumps(tokenizer.content, ensure_ascii=False).encode(),
         "tokenizer_config.json": json_bytes(_tokenizer_config(trained)),
+    }
+
+
+def graph_names(precision: Precision) -> dict[str, str]:
+    """Return the names of the graphs' files, by which transformers.js finds them."""
+    suffix = _SUFFIXES[precision]
+    return {
+        "encoder": f"onnx/encoder_model{suffix}.onnx",
+        "decoder": f"onnx/decoder_model_merged{suffix}.onnx",
     }
 
 

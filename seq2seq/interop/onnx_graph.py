@@ -61,13 +61,13 @@ class Graph:
             self._made[key] = names
         return self._made[key]
 
-    def cast(self, x: str, kind: str) -> str:
+    def cast(self, x: str, dtype: str) -> str:
         """Convert to a type of ONNX's, such as FLOAT."""
-        return self.node("Cast", x, to=self._onnx.TensorProto.DataType.Value(kind))
+        return self.node("Cast", x, to=self._onnx.TensorProto.DataType.Value(dtype))
 
-    def floats(self, value: Any, kind: type = np.float32) -> str:
+    def floats(self, value: Any, dtype: type = np.float32) -> str:
         """Add a small constant of numbers with a fraction."""
-        return self._constant(np.asarray(value, kind))
+        return self._constant(np.asarray(value, dtype))
 
     def integers(self, *values: int) -> str:
         """Add a small constant (n,), as axes and shapes are given."""
@@ -146,9 +146,9 @@ class Graph:
 
     # Inputs, outputs, and the file.
 
-    def input(self, name: str, kind: str, *shape: str | int) -> str:
+    def input(self, name: str, dtype: str, *shape: str | int) -> str:
         """Declare an input; a size that is not fixed has a name."""
-        self._inputs.append(self._info(name, kind, shape))
+        self._inputs.append(self._info(name, dtype, shape))
         return name
 
     def output(self, name: str, x: str, *shape: str | int) -> None:
@@ -156,8 +156,8 @@ class Graph:
         self._nodes.append(self._onnx.helper.make_node("Identity", [x], [name]))
         self._outputs.append(self._info(name, "FLOAT", shape))
 
-    def _info(self, name: str, kind: str, shape: tuple[str | int, ...]) -> Any:
-        number = self._onnx.TensorProto.DataType.Value(kind)
+    def _info(self, name: str, dtype: str, shape: tuple[str | int, ...]) -> Any:
+        number = self._onnx.TensorProto.DataType.Value(dtype)
         return self._onnx.helper.make_tensor_value_info(name, number, shape)
 
     def serialize(self, name: str, max_bytes: int = _MAX_BYTES) -> bytes:

@@ -272,33 +272,33 @@ def _frequencies(width: int) -> NDArray[np.float64]:
 class _LayerCache:
     """The keys and values of a layer of the decoder: inputs of the graph, and longer, its outputs.
 
-    They are named `decoder.key` and so on: the side whose states they are made of, and the kind.
+    They are named `decoder.key` and so on: the side whose states they are made of, and their use.
     """
 
     def __init__(self, graph: Graph, config: TransformerConfig, layer: int) -> None:
         self._graph, self._heads, self._layer = graph, config.num_heads, layer
         self._widths = {"key": config.key_width, "value": config.value_width}
         self.past = {
-            f"{side}.{kind}": graph.input(
-                f"past_key_values.{layer}.{side}.{kind}",
+            f"{side}.{use}": graph.input(
+                f"past_key_values.{layer}.{side}.{use}",
                 "FLOAT",
                 *("batch_size", config.num_heads, f"past_{side}_sequence_length", width),
             )
             for side in ("decoder", "encoder")
-            for kind, width in self._widths.items()
+            for use, width in self._widths.items()
         }
         self._present: dict[str, str] = {}
 
     def append(self, side: str, *key_and_value: str) -> list[str]:
         """Append keys (B, H, T, K) and values (B, H, T, d_v), and return all there are."""
-        for kind, new in zip(self._widths, key_and_value, strict=True):
-            name = f"{side}.{kind}"
+        for use, new in zip(self._widths, key_and_value, strict=True):
+            name = f"{side}.{use}"
             self._present[name] = self._graph.node("Concat", self.past[name], new, axis=2)
         return list(self._present.values())[-2:]
 
     def declare_outputs(self) -> None:
         """Make outputs of what is appended."""
         for name, value in self._present.items():
-            side, kind = name.split(".")
-            shape = "batch_size", self._heads, f"{side}_sequence_length", self._widths[kind]
+            side, use = name.split(".")
+            shape = "batch_size", self._heads, f"{side}_sequence_length", self._widths[use]
             self._graph.output(f"present.{self._layer}.{name}", value, *shape)

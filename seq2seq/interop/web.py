@@ -23,7 +23,7 @@ from seq2seq.errors import UserError
 from seq2seq.files import Content, read_regular_file, write_folder
 from seq2seq.interop.export import card_file, json_bytes
 from seq2seq.interop.javascript import regular_expression
-from seq2seq.interop.onnx_folder import onnx_files, translation_settings
+from seq2seq.interop.onnx_folder import graph_names, onnx_files, translation_settings
 from seq2seq.interop.onnx_graph import Precision
 from seq2seq.interop.pair_tokenizer import PairTokenizer
 from seq2seq.model_folder import CARD_FILE, TrainedModel
@@ -95,7 +95,7 @@ def write_web(
             files[file.local] = _read_library(node_modules, file)
             addresses[name] = file.local
     files |= onnx_files(trained, precision)
-    files[SETTINGS_FILE] = json_bytes(translator_settings(trained, list(files), card is not None))
+    files[SETTINGS_FILE] = json_bytes(translator_settings(trained, precision, card is not None))
     files |= card_file(card)
     for resource in (resources.files(__package__) / "page").iterdir():
         files[resource.name] = resource.read_bytes()
@@ -148,7 +148,7 @@ def _others(addresses: set[str]) -> list[str]:
 
 
 def translator_settings(
-    trained: TrainedModel, files: list[str], has_card: bool = False
+    trained: TrainedModel, precision: Precision, has_card: bool = False
 ) -> dict[str, Any]:
     """Return what the page needs to know of a model, its files and the program's rules."""
     tokenizer = trained.tokenizer
@@ -160,10 +160,7 @@ def translator_settings(
         },
         "hasLetters": segments.has_letters(tokenizer),
         "morePieces": capitals.MORE_PIECES,
-        "files": {
-            side: next(name for name in files if name.startswith(f"onnx/{side}"))
-            for side in ("encoder", "decoder")
-        },
+        "files": graph_names(precision),
         "card": CARD_FILE if has_card else None,
         "words": _words(trained.source_language),
         "marks": {

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
-import tokenizers
+import pytest
 from numpy.typing import NDArray
 
 from seq2seq.decoding.options import TranslationOptions
@@ -15,6 +13,11 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
+
+onnx, onnxruntime, tokenizers = (
+    pytest.importorskip(name, reason="an extra of the tests")
+    for name in ("onnx", "onnxruntime", "tokenizers")
+)
 
 
 class Sessions:

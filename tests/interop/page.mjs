@@ -83,11 +83,8 @@ const PARTS = {
     };
   },
 
-  /**
-   * The translations of lines by a folder, with the libraries that its page runs, and their
-   * processor time; that of the lines in `warm`, when code is compiled, does not count.
-   */
-  async translate({ folder, nodeModules, lines, options, warm = [] }) {
+  /** The translations of lines by a folder, with the libraries that its page runs. */
+  async translate({ folder, nodeModules, lines, options }) {
     const library = (path) => import(pathToFileURL(`${nodeModules}/${path}`));
     const ort = await library("onnxruntime-web/dist/ort.wasm.bundle.min.mjs");
     const { Tokenizer } = await library("@huggingface/tokenizers/dist/tokenizers.min.mjs");
@@ -97,11 +94,9 @@ const PARTS = {
     const translator = await (
       await load("translator.js")
     ).load(ort, Tokenizer, (name) => readFile(`${folder}/${name}`));
-    for (const line of warm) await translator.translate(line, options);
-    const [texts, began] = [[], process.cpuUsage()];
+    const texts = [];
     for (const line of lines) texts.push(await translator.translate(line, options));
-    const { user, system } = process.cpuUsage(began);
-    return { texts, milliseconds: (user + system) / 1000 };
+    return texts;
   },
 };
 

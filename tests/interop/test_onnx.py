@@ -25,10 +25,8 @@ from seq2seq.transformer import Transformer
 from tests import changes
 from tests.conftest import MakeTrained, Result
 from tests.interop.conftest import MakeFolder, edit_json
-from tests.models import ALL_MODERN, MODERN
-
-pytest.importorskip("onnxruntime", reason="computes what the exported graphs say")
 from tests.interop.onnx_sessions import Sessions, translate, translate_folder
+from tests.models import ALL_MODERN, MODERN
 
 # The libraries' own warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -117,6 +117,7 @@ def test_case_folding_is_refused(sentences: list[str]) -> None:
 
 
 def test_transformers_reads_the_folder(make_trained: MakeTrained, tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="an extra of the tests")
     transformers = pytest.importorskip("transformers", reason="an extra of the tests")
     trained = make_trained()
     write_onnx(tmp_path / "onnx", trained)

@@ -1,16 +1,12 @@
 """The page of `seq2seq export --to web`: its files, and its rules in Node beside the program's."""
 
-import json
 import random
 import re
-import shutil
-import subprocess
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,23 +21,13 @@ from seq2seq.interop.web import LIBRARY, integrity, translator_settings, write_w
 from seq2seq.model_folder import TrainedModel
 from seq2seq.search import SearchConfig, beam_search
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID, UNKNOWN_ID, Tokenizer
+from tests.interop.page import NODE, run_page
 
 PAGE = Path(web.__file__).parent / "page"
-NODE = shutil.which("node")
 LINES = Path(__file__).parents[1] / "decoding" / "sentences"
 
 in_node = pytest.mark.skipif(NODE is None, reason="needs Node: apt-get install nodejs")
 MakeTrained = Callable[..., TrainedModel]
-
-
-def run_page(part: str, **given: Any) -> Any:
-    """Run a part of the page in Node."""
-    driver = Path(__file__).parent / "page.mjs"
-    done = subprocess.run(
-        [str(NODE), driver, part], input=json.dumps(given), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 # The folder
@@ -68,6 +54,7 @@ def attributes(page: str, tag: str) -> dict[str, str]:
 def test_with_a_copy_of_the_libraries_the_page_names_no_other_host(
     make_trained: MakeTrained, node_modules: Path, tmp_path: Path
 ) -> None:
+    pytest.importorskip("onnx")
     write_web(tmp_path / "page", make_trained(), node_modules=node_modules)
     page = (tmp_path / "page" / "index.html").read_text()
     assert not re.search(r"https?:|src=\"//", page)
@@ -85,6 +72,7 @@ def test_with_a_copy_of_the_libraries_the_page_names_no_other_host(
 def test_without_a_copy_the_page_may_load_three_files_of_fixed_versions_with_their_digests(
     make_trained: MakeTrained, tmp_path: Path
 ) -> None:
+    pytest.importorskip("onnx")
     write_web(tmp_path / "page", make_trained())
     assert not (tmp_path / "page" / "library").exists()
     page = (tmp_path / "page" / "index.html").read_text()
@@ -180,7 +168,7 @@ def test_the_page_divides_lines_as_the_program_does(
     tokenizer = Words(words, letters + " .,!")
     trained = replace(make_trained(), tokenizer=tokenizer, source_language=language)
     limits = LengthLimits(source=30, target=60, extra=5)
-    settings = translator_settings(trained, ["onnx/encoder", "onnx/decoder"])
+    settings = translator_settings(trained, "int8")
     settings["model"] |= {
         "max_source_tokens": limits.source,
         "max_target_tokens": limits.target,
@@ -221,7 +209,7 @@ def test_the_page_joins_scripts_without_spaces_as_the_program_does() -> None:
 
 @in_node
 def test_the_page_knows_the_programs_digits(make_trained: MakeTrained) -> None:
-    settings = translator_settings(make_trained(), ["onnx/encoder", "onnx/decoder"])
+    settings = translator_settings(make_trained(), "int8")
     source, flags = settings["rules"]["digit"]
     # Unicode's newer characters may be unknown to one of the two.
     characters = [

@@ -27,7 +27,7 @@ from seq2seq.search import SearchConfig
 from seq2seq.text import read_text_lines
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.interop.conftest import MakeFolder
-from tests.interop.test_web import NODE, run_page
+from tests.interop.page import NODE, run_page
 from tests.interop.texts import EMOJI, KINDS, SIX_SCRIPTS, TYPED, random_texts, train_tokenizer
 from tests.server.page.conftest import browser, checked_page
 
@@ -56,7 +56,7 @@ MakeTrained = Callable[..., TrainedModel]
 def translated(folder: Path, lines: list[str], **options: Any) -> list[str]:
     """Translate lines by the modules of the page."""
     given = {"folder": str(folder), "nodeModules": str(NODE_MODULES)}
-    texts: list[str] = run_page("translate", lines=lines, options=options, **given)["texts"]
+    texts: list[str] = run_page("translate", lines=lines, options=options, **given)
     return texts
 
 

@@ -1,0 +1,19 @@
+"""The exported page in Node."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+NODE = shutil.which("node")
+
+
+def run_page(part: str, **given: Any) -> Any:
+    """Run a part of the page, one of those in `page.mjs`."""
+    driver = Path(__file__).with_suffix(".mjs")
+    done = subprocess.run(
+        [str(NODE), driver, part], input=json.dumps(given), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
