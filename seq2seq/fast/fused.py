@@ -1,6 +1,7 @@
 """Layers in fewer kernels: equation 1, several projections, a linear layer and its ReLU."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,14 @@ from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
 from seq2seq.decoder import override
-from seq2seq.transformer import FeedForward, MultiHeadAttention, Transformer, attention
+from seq2seq.transformer import (
+    Decoder,
+    DecoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Transformer,
+    attention,
+)
 
 
 def fused_attention(
@@ -70,6 +78,41 @@ def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
     biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
     projected = F.linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
     return torch.split(projected, [linear.out_features for linear in linears], dim=-1)
+
+
+class DecoderWithOneProjection(Decoder):
+    """The keys and values of all cross-attentions by one matmul over memory."""
+
+    def forward(
+        self, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """See `Decoder.forward`; a layer gets its keys and values (B, S, ...) as its memory."""
+        cross: Any = [layer.cross_attention for layer in self.layers]
+        projected = _project(memory, *(linear for each in cross for linear in (each.w_k, each.w_v)))
+        keys_and_values = zip(projected[::2], projected[1::2], strict=True)
+        for layer, memory_of_layer in zip(self.layers, keys_and_values, strict=True):
+            x = layer(x, memory_of_layer, target_mask, source_mask)
+        return x
+
+
+class ProjectedMemory(MultiHeadAttention):
+    """Cross-attention in a `DecoderWithOneProjection`."""
+
+    def keys_and_values(self, memory: Any) -> tuple[Tensor, Tensor]:
+        """Split keys (B, S, H * K) and values (B, S, H * d_v) into heads."""
+        key, value = memory
+        return self.split_heads(key), self.split_heads(value)
+
+
+def project_memory_once(model: Transformer) -> None:
+    """Project memory by one matmul in a decoder of the paper's classes with joined projections."""
+    layers: Any = list(model.decoder.layers)
+    if type(model.decoder) is not Decoder or any(type(each) is not DecoderLayer for each in layers):
+        return
+    if all(isinstance(layer.cross_attention, JoinedProjections) for layer in layers):
+        override(model.decoder, DecoderWithOneProjection)
+        for layer in layers:
+            override(layer.cross_attention, ProjectedMemory)
 
 
 class ReluInMatmul(FeedForward):

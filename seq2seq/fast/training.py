@@ -21,6 +21,7 @@ from seq2seq.fast.fused import (
     ReluInMatmul,
     can_put_relu_in_matmul,
     has_matrices,
+    project_memory_once,
     use_fused_attention,
 )
 from seq2seq.fast.trials import on_trial
@@ -242,6 +243,11 @@ def changed_feed_forward(model: Transformer) -> list[str]:
     return [name for name in changed_code(model) if name.startswith("transformer.FeedForward")]
 
 
+def changed_decoder(model: Transformer) -> list[str]:
+    """Return the changes of what `DecoderWithOneProjection` computes in its own way."""
+    return [name for name in changed_code(model) if name.startswith("transformer.Decoder")]
+
+
 def changed_loss(model: Transformer) -> list[str]:
     """Return the changes of what `projected_loss` computes in its own way."""
     names = "forward", "project", "output_matrix"
@@ -344,6 +350,8 @@ class FastModel:
             for module in model.modules():
                 if type(module) is MultiHeadAttention and has_matrices(module):
                     override(module, JoinedProjections)
+            if on_trial("keys_and_values_at_once") and not changed_decoder(model):
+                project_memory_once(model)
             use_fused_attention(model)
         if on_gpu and on_trial("relu_in_matmul") and not changed_feed_forward(model):
             for module in filter(can_put_relu_in_matmul, model.modules()):

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
+from seq2seq.transformer import DecoderLayer, FeedForward
 from tests.changes import EDITS, SUBCLASSES, Change, assert_obeyed, name_of, smooth
 
 USUAL = EDITS[0], EDITS[12], SUBCLASSES[1]
@@ -21,9 +23,24 @@ def test_a_change_is_obeyed(
     assert_obeyed(change, tmp_path, caplog, "cuda")
 
 
-def test_an_edited_feed_forward_is_obeyed_where_its_relu_would_be_in_the_matmul(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def halved(
+    self: DecoderLayer, x: Tensor, memory: Tensor, target_mask: Tensor, source_mask: Tensor
+) -> Tensor:
+    x = self.self_attention_norm(x + self.self_attention(x, x, target_mask))
+    x = self.cross_attention_norm(x + self.cross_attention(x, memory / 2, source_mask))
+    return self.feed_forward_norm(x + self.feed_forward(x))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Change(FeedForward, "forward", smooth), Change(DecoderLayer, "forward", halved)],
+    ids=name_of,
+)
+def test_an_edit_is_obeyed_where_a_form_on_trial_would_not_do_it(
+    change: Change,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SEQ2SEQ_TRIALS", "relu_in_matmul")
-    [edit] = (change for change in EDITS if change.value is smooth)
-    assert_obeyed(edit, tmp_path, caplog, "cuda")
+    monkeypatch.setenv("SEQ2SEQ_TRIALS", "relu_in_matmul,keys_and_values_at_once")
+    assert_obeyed(change, tmp_path, caplog, "cuda")

@@ -16,7 +16,7 @@ from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.errors import OutOfMemoryError
 from seq2seq.fast.attention import FlexLayout
-from seq2seq.fast.fused import ReluInMatmul
+from seq2seq.fast.fused import DecoderWithOneProjection, ReluInMatmul
 from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.rows import GridLayout
 from seq2seq.fast.training import (
@@ -267,15 +267,17 @@ def test_forms_on_trial_compute_the_same(
     corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    for names in ("", "relu_in_matmul,loss_by_sums,rows_of_128,autotune"):
+    at_once = "keys_and_values_at_once"
+    for names in ("", f"relu_in_matmul,loss_by_sums,rows_of_128,autotune,{at_once}"):
         monkeypatch.setenv("SEQ2SEQ_TRIALS", names)
         trainer = make_trainer(corpus, CUDA, torch.float32)
         updates = [update(trainer, step) for step in steps_of(trainer, 5)]
         found.append([(each.smoothed, each.gradient_norm) for each in updates])
         multiple = 128 if names else 64
         assert all(rows % multiple == 0 for rows in trainer.updater.shape.rows)
-        layers = trainer.updater.fast.model.encoder.layers
-        assert isinstance(layers[0].feed_forward, ReluInMatmul) == bool(names)
+        model = trainer.updater.fast.model
+        assert isinstance(model.encoder.layers[0].feed_forward, ReluInMatmul) == bool(names)
+        assert isinstance(model.decoder, DecoderWithOneProjection) == bool(names)
         assert (trainer.updater.fast.chunk is loss_by_sums) == bool(names)
     torch.testing.assert_close(torch.tensor(found[0]), torch.tensor(found[1]), rtol=1e-4, atol=1e-4)
 

@@ -15,7 +15,14 @@ from seq2seq.config import Positions, TrainingConfig, TransformerConfig
 from seq2seq.decoder import override
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError
-from seq2seq.fast.fused import ReluInMatmul, can_put_relu_in_matmul, fused_attention
+from seq2seq.fast.fused import (
+    DecoderWithOneProjection,
+    JoinedProjections,
+    ReluInMatmul,
+    can_put_relu_in_matmul,
+    fused_attention,
+    project_memory_once,
+)
 from seq2seq.fast.rows import make_host_batch
 from seq2seq.fast.training import (
     CpuDropout,
@@ -28,7 +35,7 @@ from seq2seq.fast.training import (
 )
 from seq2seq.fast.trials import on_trial
 from seq2seq.fast.updates import FastUpdater
-from seq2seq.transformer import FeedForward, attention
+from seq2seq.transformer import FeedForward, MultiHeadAttention, Transformer, attention
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
@@ -107,6 +114,40 @@ def test_only_the_papers_relu_is_put_in_the_matmul() -> None:
     gelu.activation, low_rank.inner = nn.functional.gelu, nn.Linear(16, 40, bias=False)
     own = type("Own", (FeedForward,), {})(config)
     assert not any(map(can_put_relu_in_matmul, (gelu, low_rank, own, nn.Linear(2, 2))))
+
+
+def joined(model: Transformer) -> Transformer:
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            override(module, JoinedProjections)
+    project_memory_once(model)
+    return model
+
+
+@pytest.mark.parametrize("choices", [{}, {"attention_bias": True, "d_v": 5}], ids=str)
+def test_the_keys_and_values_of_all_layers_are_those_of_each(
+    make_model: MakeModel, choices: dict[str, Any]
+) -> None:
+    results = []
+    source, target = torch.randint(4, 11, (3, 7)), torch.randint(4, 11, (3, 5))
+    for model in (
+        make_model(vocab_size=11, **choices),
+        joined(make_model(vocab_size=11, **choices)),
+    ):
+        logits = model(source, target)
+        logits.tanh().sum().backward()
+        results.append([logits, *(p.grad for p in model.parameters())])
+    assert isinstance(model.decoder, DecoderWithOneProjection)
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-11)
+
+
+def test_other_decoders_project_memory_layer_by_layer(make_model: MakeModel) -> None:
+    other, separate = make_model(), make_model()
+    other.decoder.layers[1].__class__ = type("Own", (type(other.decoder.layers[1]),), {})
+    for model in (other, make_model(**ALL_MODERN)):
+        assert not isinstance(joined(model).decoder, DecoderWithOneProjection)
+    project_memory_once(separate)  # its projections are matmuls of their own
+    assert not isinstance(separate.decoder, DecoderWithOneProjection)
 
 
 def test_trials_that_are_mistyped_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
