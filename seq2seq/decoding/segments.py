@@ -55,6 +55,11 @@ LABEL = re.compile(
     """,
     re.VERBOSE,
 )
+# Emoji, arrows, notes, boxes and the like, with what changes their looks, and keys such as 1️⃣
+_SIGNS = r"\u2190-\u21ff\u2300-\u23ff\u2500-\u27bf\u27f0-\u27ff\u2900-\u297f\u2b00-\u2bff"
+_SIGNS += r"\U0001f000-\U0001faff"
+_LOOKS = r"\u200d\ufe0e\ufe0f\U000e0020-\U000e007f"
+SIGNS = re.compile(rf"(?:(?:[{_SIGNS}][{_LOOKS}]*+|[0-9*#]\ufe0f?\u20e3)\s*+)++")
 END_OF_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Where a sentence that is too long is split, the best first: stops, semicolons, commas, spaces.
 _BREAKS = (
@@ -106,11 +111,11 @@ def length_limits(
 class Segment(SearchInput):
     """One input of the model, and what is copied around its translation."""
 
-    separator: str = ""  # the white space between it and the next segment of the line
+    separator: str = ""  # what stands between it and the next: white space, signs such as emoji
     unknown: int = 0  # number of pieces that are unknown to the tokenizer
     source: str = ""  # its text, without what is copied
     terms: "Sequence[Term]" = ()  # the terms that its translation must contain
-    copied: str = ""  # what stands before it: indentation, marks of a list, text without words
+    copied: str = ""  # what stands before it: indentation, labels, signs, text without words
     capitals: bool = False  # whether the model reads it in another case: see `known_case`
 
 
@@ -131,6 +136,7 @@ def make_segments(
     """
     translate_all = not has_letters(tokenizer)
     pieces: list[tuple[int, str, str]] = []  # the index of a line, what is copied, and a text
+    signs: dict[int, str] = {}  # what is copied after a piece, by its index
     for line_index, line in enumerate(lines):
         texts = COLUMN.findall(line.rstrip("\r\n"))
         if by_sentence:
@@ -138,11 +144,14 @@ def make_segments(
 
             texts = [part for text in texts for part in split_sentences(text, language)]
         for text in texts or [""]:
-            start = 0 if translate_all else _copied_until(text, language)
+            start, end = 0, len(text)
+            if not translate_all:
+                start, end = _translated_part(text, tokenizer, language)
             copied = text[:start]
-            for piece in split_text(text[start:], tokenizer, limits.source, language):
+            for piece in split_text(text[start:end], tokenizer, limits.source, language):
                 pieces.append((line_index, copied, piece))
                 copied = ""  # it stands before the first piece alone
+            signs[len(pieces) - 1] = text[end:]
     sources = [text.strip() for _, _, text in pieces]
     cased = [known_case(source, tokenizer.encode_source, language) for source in sources]
     encoded = tokenizer.encode_source(
@@ -155,7 +164,7 @@ def make_segments(
         segment = Segment(
             source_ids=[*(controls if ids else ()), *ids, END_ID],
             max_length=min(len(ids) + limits.extra, limits.target),
-            separator=END_OF_LINE.sub(" ", text[len(text.rstrip()) :]),
+            separator=END_OF_LINE.sub(" ", text[len(text.rstrip()) :] + signs.get(i, "")),
             unknown=token_ids.count(UNKNOWN_ID),
             source=source,
             terms=glossary.find(source) if glossary else (),
@@ -166,14 +175,27 @@ def make_segments(
     return segments_of_lines
 
 
-def _copied_until(text: str, language: str) -> int:
-    """Return the end of what is copied from the beginning of a text: of all if it has no words."""
+def _translated_part(text: str, tokenizer: Tokenizer, language: str) -> tuple[int, int]:
+    """Return where the words of a text begin and end; what is around them is copied.
+
+    A text without words is copied as a whole, signs only if the vocabulary lacks them.
+    """
     if not has_words(text) or MEASURES.fullmatch(text):
-        return len(text)
-    end = len(text) - len(text.lstrip())
-    while (label := LABEL.match(text, end)) and _is_label(label, language):
-        end = label.end()
-    return end
+        return len(text), len(text)
+    start, end = len(text) - len(text.lstrip()), len(text)
+    found = () if text.isascii() else SIGNS.finditer(text)
+    signs = {match.start(): match for match in found if _lacks(tokenizer, match[0])}
+    if signs and signs[last := max(signs)].end() == end:
+        end = last
+    while (label := signs.get(start) or LABEL.match(text, start)) and _is_label(label, language):
+        start = label.end()
+    return start, max(start, end)
+
+
+def _lacks(tokenizer: Tokenizer, signs: str) -> bool:
+    """Return whether a vocabulary has no pieces for signs, other than single bytes."""
+    (ids,) = tokenizer.encode_source([signs])
+    return UNKNOWN_ID in ids or any(x.startswith("<0x") for x in tokenizer.source_pieces(ids))
 
 
 def _is_label(label: re.Match[str], language: str) -> bool:

@@ -65,7 +65,7 @@ class Translation:
     """Terms whose translations `text` has beside the model's own words, it seems."""
     parts: tuple[tuple[str, str, "Translation"], ...] = ()
     """For each segment (a column, a sentence, a part of a long line), the unchanged text before it,
-    its source and its translation; empty for a line that is one segment."""
+    its source and its translation; empty for a line that is one segment without such text."""
 
     @property
     def text(self) -> str:
@@ -99,8 +99,13 @@ class Translation:
             unknown=sum(segment.unknown for segment in segments),
             missing_terms=tuple(missing),
             added_terms=tuple(added),
-            parts=tuple(parts) if len(segments) > 1 or segments[0].copied else (),
+            parts=() if _is_one_text(segments) else tuple(parts),
         )
+
+
+def _is_one_text(segments: "list[Segment]") -> bool:
+    """Return whether a line is one segment, with nothing but white space after it."""
+    return len(segments) == 1 and not (segments[0].copied or segments[0].separator.strip())
 
 
 def _join(segments: "list[Segment]", candidates: list[list[Candidate]]) -> list[Candidate]:

@@ -184,6 +184,7 @@ _RULES: dict[str, tuple[Pattern[str], str]] = {
     "address": (segments.ADDRESS, "fullmatch"),
     "measures": (segments.MEASURES, "fullmatch"),
     "label": (segments.LABEL, "match"),
+    "signs": (segments.SIGNS, "finditer"),
     "endOfLine": (segments.END_OF_LINE, "finditer"),
     "event": (sentences.EVENT, "finditer"),
     "continuation": (sentences.CONTINUATION, "match"),

@@ -190,7 +190,22 @@ def test_a_translation_is_aligned_segment_by_segment(translator: Translator) -> 
     assert (found.source, found.target) == (line, translation.text)
 
 
-TEXTS = ["man", "a man", "(a)", "1) ", "- ", "man@sea.en", "42", ". ", "。", "\t", " ", "\u2028"]
+TEXTS = [
+    "man",
+    "a man",
+    "🐕",
+    "☀️ ",
+    "(a)",
+    "1) ",
+    "- ",
+    "man@sea.en",
+    "42",
+    ". ",
+    "。",
+    "\t",
+    " ",
+    "\u2028",
+]
 
 
 @settings(deadline=None)

@@ -79,6 +79,8 @@ NONE = "42 ... ----- ーーー ٤٢% 🐕 (https://a.com/b) www.example.com a.b@
         *("12.5 kg", "20 °C", "-5 km/h", "5-10 km", "12 cm x 30 cm", "1\u00a0234,5 m²", " 3mm "),
         *("⟨A dog weighs 12.5 kg⟩", "⟨7 dogs⟩", "⟨12 am⟩", "⟨5 kgs⟩"),
         "\t7\t⟨A dog⟩ \t\t⟨犬⟩\t",
+        *("⟨A dog.⟩ 🐕 👍🏽\u200d☀️", "⟨A dog⟩🐕", "🐕 ⟨A dog 🐕 and a cat⟩  🐕 ", "🐕 a) 🐕"),
+        *("☐ 1. ⟨A dog⟩\t✓ ⟨犬⟩", "- 🚀 b) ⭐⟨Dogs⟩ ♪ →", "1️⃣ ⟨Dog 2 ©️⟩ 3️⃣#⃣", "⟨7 dogs\u200d⟩"),
     ],
 )
 def test_what_has_no_words_is_copied(tokenizer: Tokenizer, expected: str) -> None:
@@ -88,6 +90,19 @@ def test_what_has_no_words_is_copied(tokenizer: Tokenizer, expected: str) -> Non
         shown = [f"⟨{one.source}⟩" * (one.source_ids != [END_ID]) for one in segments]
         pairs = zip(segments, shown, strict=True)
         assert "".join(one.copied + text + one.separator for one, text in pairs) == expected
+
+
+def test_signs_that_the_vocabulary_has_are_translated(sentences: list[str]) -> None:
+    texts = [f"{sentence} 🐕" for sentence in sentences]
+    for byte_fallback in (False, True):
+        config = TokenizerConfig(vocab_size=70 + 256 * byte_fallback, byte_fallback=byte_fallback)
+        tokenizer = Tokenizer.train(texts, config)
+        for line, source, separator in (
+            ("a man 🐕", "a man 🐕", ""),
+            ("a man 🐈", "a man", " 🐈"),
+        ):
+            (segment,) = segments_of(tokenizer, line, 1000)
+            assert (segment.source, segment.separator) == (source, separator)
 
 
 def test_digits_may_be_words_and_ordinals_are_in_some_languages(tokenizer: Tokenizer) -> None:
@@ -102,17 +117,17 @@ def test_digits_may_be_words_and_ordinals_are_in_some_languages(tokenizer: Token
 def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
     sentence = "the sea is long."
     ids = tokenizer.encode([sentence])[0]
-    segments = segments_of(tokenizer, " ".join([sentence] * 7), 3 * len(ids))
+    segments = segments_of(tokenizer, " ".join([sentence] * 7) + " 🐕", 3 * len(ids))
     for segment, count in zip(segments, (3, 3, 1), strict=True):
         assert segment == Segment(
             source_ids=[*ids * count, END_ID],
             max_length=count * len(ids) + 4,
-            separator="" if segment is segments[-1] else " ",
+            separator=" 🐕" if segment is segments[-1] else " ",
             source=" ".join([sentence] * count),
         )
 
 
 def test_a_text_that_no_split_makes_short_enough_is_truncated(tokenizer: Tokenizer) -> None:
-    segments = segments_of(tokenizer, "☃ a child", 1)
+    segments = segments_of(tokenizer, "雪 a child", 1)
     assert max(len(segment.source_ids) for segment in segments) == 2
     assert sum(segment.unknown for segment in segments) == 1

@@ -71,6 +71,9 @@ def test_what_is_copied_stands_around_the_translations() -> None:
     assert parts == [("42\t", ""), ("  - ", "Eins"), (" \t42\t", "")]
     (part,) = Translation.from_segments([marked], [found]).parts
     assert part == ("  - ", "", Translation(found))
+    (part,) = Translation.from_segments([segment(" 🐕")], [found]).parts
+    assert part == ("", "", Translation(found))
+    assert Translation.from_segments([segment(" ")], [found]).parts == ()
     copied = Translation.from_segments([number, number], [[], []])
     assert copied.candidates == [Candidate("42\t42\t", 0.0, [], False)]
     assert Translation.from_segments([segment()], [[]]).candidates == []

@@ -24,7 +24,9 @@ const PARTS = {
     };
     const encode = (text) => ({ ids: (text.match(pattern) ?? []).map(idOf) });
     prepare(settings);
-    const pieces = new Pieces({ encode }, settings);
+    const tokens = new Map([[1, "<unk>"], [idOf("☀"), "<0xE2>"]]);
+    const id_to_token = (id) => tokens.get(id) ?? "a";
+    const pieces = new Pieces({ encode, id_to_token }, settings);
     return lines.map((line) =>
       [true, false].map((bySentence) => {
         const segments = makeSegments(line, pieces, settings, bySentence);
@@ -66,7 +68,10 @@ const PARTS = {
     return outputs;
   },
 
-  /** The ids of sources by the tokenizer of a folder, and the texts of outputs. */
+  /**
+   * The ids of sources by the tokenizer of a folder, whether its vocabulary lacks them, and the
+   * texts of outputs.
+   */
   async pieces({ folder, nodeModules, texts, outputs }) {
     const url = pathToFileURL(`${nodeModules}/@huggingface/tokenizers/dist/tokenizers.min.mjs`);
     const { Tokenizer } = await import(url);
@@ -79,6 +84,7 @@ const PARTS = {
     const pieces = new Pieces(tokenizer, settings);
     return {
       ids: texts.map((text) => pieces.encode(text)),
+      lacking: texts.map((text) => pieces.lacks(text)),
       decoded: outputs.map((ids) => pieces.decode(ids)),
     };
   },

@@ -132,7 +132,8 @@ class Words(Tokenizer):
         return 4 + len(self.words) + ord(piece) if piece in self.letters else UNKNOWN_ID
 
     def source_pieces(self, token_ids: list[int]) -> list[str]:
-        return ["a"] * len(token_ids)
+        byte = self._id("☀")
+        return ["<0xE2>" if i == byte else "a" for i in token_ids]
 
 
 PARTS = """
@@ -141,7 +142,8 @@ The dog no NO. 5 i.e. e.g. z.B. Dr. Mr. U.S. J. A. B) (a) [12] [00:12] - • 1. 
 %1$d <b> </b> &amp; “So.” «Oui !» (Yes.) [1] ... … !? ? ! ; , : :-) 「行け！」 と言った。 犬。 １．
 ｡ ☃ ﬁ m² Å THE DOG'S NATO SNOW İSTANBUL ISI I'M ẞ ß ﬀ iPhone 7. Oktober usw. etc. 753 v. Chr. 1)
 2) Q: A. The 한국어. नमस्ते। مرحبا؟ שלום. \u00ad \u200b \ufeff \x1c \x85 \u2028 \r \v » " ' ) ] } é
-e\u0301 😀 ..."""
+e\u0301 😀 🐕 ☀ ☀\ufe0f ⭐⭐ 👩🏽\u200d🔬 🏴\U000e0067\U000e007f 1\ufe0f\u20e3
+#\u20e3 ♪ ▶ │ → ©\ufe0f ..."""
 """What the rules look at."""
 
 
@@ -165,7 +167,7 @@ def test_the_page_divides_lines_as_the_program_does(
         lines += (LINES / f"{language}.txt").read_text().splitlines()
     words = ["the", "dog", "Oktober", "snow", "istanbul", "ist"]
     letters = "".join(sorted({c for c in "".join(lines) if c.isalnum()} - set("☃ﬁÅİ²é")))
-    tokenizer = Words(words, letters + " .,!")
+    tokenizer = Words(words, letters + " .,!⭐→☀")
     trained = replace(make_trained(), tokenizer=tokenizer, source_language=language)
     limits = LengthLimits(source=30, target=60, extra=5)
     settings = translator_settings(trained, "int8")

@@ -33,6 +33,7 @@ from tests.server.page.conftest import browser, checked_page
 
 __all__ = ["browser"]
 
+BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 NODE_MODULES = Path(os.environ.get("TRANSFORMERS_JS", ".")).resolve() / "node_modules"
 
 
@@ -67,7 +68,7 @@ def expected(trained: TrainedModel, lines: list[str], **options: Any) -> list[st
 
 LINES = [
     "A man sees the sea.",
-    "  - a child paints an apple. Nobody likes the sea!  ",
+    "  - ☀️ a child paints an apple. 🐕 Nobody likes the sea! ♪ ",
     "THE WOMAN LIKES THE RED HOUSE.",
     "two small dogs\tthe woman ☃ ½ \u00ad a\u200bman <unk> </s> >>de<<",
     "",
@@ -110,6 +111,8 @@ def test_sources_of_all_scripts_have_the_programs_ids(
     given = {"folder": str(tmp_path / "page"), "nodeModules": str(NODE_MODULES)}
     found = run_page("pieces", texts=texts, outputs=expected, **given)
     assert found["ids"] == expected
+    lacking = [{*tokenizer.pieces(ids)} & {"<unk>", *BYTES} != set() for ids in expected]
+    assert found["lacking"] == lacking
     decoded = [text.strip() for text in found["decoded"]]
     assert decoded == [text.strip() for text in tokenizer.decode(expected)]
 

@@ -26,6 +26,11 @@ export class Pieces {
     return countUnknown(normalized) < countUnknown(ids) ? normalized : ids;
   }
 
+  /** Whether the vocabulary has nothing but single bytes for a part of a text. */
+  lacks(text) {
+    return this.encode(text).some((id) => /^<(unk|0x)/.test(this.tokenizer.id_to_token(id)));
+  }
+
   ids(text) {
     const { ids } = this.tokenizer.encode(text.toWellFormed(), { add_special_tokens: false });
     return ids.map((id) => (id < this.size ? id : UNKNOWN));

@@ -20,9 +20,9 @@ export function makeSegments(line, pieces, settings, bySentence = true) {
   if (bySentence) texts = texts.flatMap((text) => splitSentences(text, settings));
   const segments = [];
   for (const text of texts.length ? texts : [""]) {
-    const start = settings.hasLetters ? copiedUntil(text, settings) : 0;
+    const [start, end] = settings.hasLetters ? wordsOf(text, pieces, settings) : [0, text.length];
     let copied = text.slice(0, start);
-    for (const part of splitText(text.slice(start), pieces, settings)) {
+    for (const part of splitText(text.slice(start, end), pieces, settings)) {
       const source = strip(part);
       const cased = knownCase(source, pieces, settings);
       const ids = pieces.encode(cased ?? source).slice(0, model.max_source_tokens);
@@ -35,22 +35,31 @@ export function makeSegments(line, pieces, settings, bySentence = true) {
       });
       copied = ""; // it stands before the first part alone
     }
+    segments.at(-1).separator += text.slice(end).replace(rules.endOfLine, " ");
   }
   return segments;
 }
 
-/** The end of what is copied from the beginning of a text: of all if it has no words. */
-function copiedUntil(text, { rules, words }) {
+/** Where the words of a text begin and end; what is around them is copied. */
+function wordsOf(text, pieces, { rules, words }) {
+  const all = text.length;
   const hasWords = split(text).some((word) => LETTER.test(word) && !rules.address.test(word));
-  if (!hasWords || rules.measures.test(text)) return text.length;
-  let end = text.length - stripStart(text).length;
-  for (let label; (label = matchAt(rules.label, text, end)) && isLabel(label, text, words); ) {
-    end += label[0].length;
+  if (!hasWords || rules.measures.test(text)) return [all, all];
+  const signs = {};
+  let [start, end] = [all - stripStart(text).length, all];
+  for (const match of text.matchAll(rules.signs)) {
+    if (!pieces.lacks(match[0])) continue;
+    signs[match.index] = match;
+    if (match.index + match[0].length === all) end = match.index;
   }
-  return end;
+  for (let label; (label = signs[start] ?? matchAt(rules.label, text, start)); ) {
+    if (!isLabel(label, text, words)) break;
+    start += label[0].length;
+  }
+  return [start, Math.max(start, end)];
 }
 
-function isLabel({ index, 0: label, groups }, text, words) {
+function isLabel({ index, 0: label, groups = {} }, text, words) {
   const after = text.slice(index + label.length, index + label.length + 100);
   if (groups.ordinal !== undefined && after) return !words.ordinals;
   if (groups.initial !== undefined && after) {
