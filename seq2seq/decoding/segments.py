@@ -33,8 +33,8 @@ _UNITS = (
     " [hk]?Pa m?bar dB [kKMGTP]?i?[bB] px pt em °?[CF] K ha km/h m/s mph lbs? oz ft rpm EUR USD"
 )
 # A number with its unit, or several: 12.5 kg, 20 °C, 12 cm x 30 cm
-_MEASURE = rf"[-+±~<>≤≥]?\d[\d.,'’\u00a0\u202f]*+\s?(?:(?:{_UNITS.replace(' ', '|')})(?!\w))?"
-MEASURES = re.compile(rf"\s*(?=.*\d){_MEASURE}(?:\s?[x×/–-]\s?{_MEASURE})*\s*")
+_MEASURE = rf"[-+±~<>≤≥]?\d[\d.,'’\u00a0\u202f]*+(?:\s?(?:{_UNITS.replace(' ', '|')})(?!\w))?"
+MEASURES = re.compile(rf"\s*+{_MEASURE}(?:\s{{0,2}}[x×/–-]\s?{_MEASURE})*\s*")
 _NUMBER = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
 _TIME = r"\d{1,2}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
 _ROMAN = r"(?=[IVX]{2})X{0,3}(?:I[XV]|V?I{0,3})"

@@ -1,5 +1,7 @@
 """The split of a line that is too long, and its segments."""
 
+import time
+
 import pytest
 
 from seq2seq.decoding.segments import LengthLimits, Segment, make_segments, split_text
@@ -90,6 +92,19 @@ def test_what_has_no_words_is_copied(tokenizer: Tokenizer, expected: str) -> Non
         shown = [f"⟨{one.source}⟩" * (one.source_ids != [END_ID]) for one in segments]
         pairs = zip(segments, shown, strict=True)
         assert "".join(one.copied + text + one.separator for one, text in pairs) == expected
+
+
+@pytest.mark.parametrize(("unit", "end", "count"), [("3 – ", "6 months", 4), (" ", "a 3", 4000)])
+def test_the_time_of_numbers_and_blanks_grows_with_their_count(
+    tokenizer: Tokenizer, unit: str, end: str, count: int
+) -> None:
+    def seconds(count: int) -> float:
+        start = time.thread_time()
+        segments_of(tokenizer, unit * count + end, 10**6)
+        return time.thread_time() - start
+
+    # The square of four times the count takes 16 times as long.
+    assert any(seconds(4 * count) < 9 * seconds(count) for _ in range(3))
 
 
 def test_signs_that_the_vocabulary_has_are_translated(sentences: list[str]) -> None:

@@ -12,8 +12,9 @@ NODE = shutil.which("node")
 def run_page(part: str, **given: Any) -> Any:
     """Run a part of the page, one of those in `page.mjs`."""
     driver = Path(__file__).with_suffix(".mjs")
+    command = [str(NODE), driver, part]
     done = subprocess.run(
-        [str(NODE), driver, part], input=json.dumps(given), capture_output=True, text=True
+        command, input=json.dumps(given), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
