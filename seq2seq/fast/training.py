@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -39,29 +39,41 @@ _CHUNK_ELEMENTS_ON_GPU = 512 * 2**20
 
 
 Number: TypeAlias = float | Tensor
-ChunkLoss: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+ChunkLoss: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 def loss_of_chunk(
-    logits: Tensor, targets: Tensor, smoothing: float, *, by_sums: bool = False
+    logits: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    vocab_size: int | None = None,
+    *,
+    by_sums: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute loss, cross-entropy and gradient of logits (rows, V) and targets (rows,).
 
     Returns two sums and (rows, V), the softmax minus the target distribution, padding included.
-    With `by_sums`, the log-probabilities are summed up from the logits.
+    Columns from `vocab_size` on are no tokens, and have meaningless gradients. With `by_sums`, the
+    log-probabilities are summed up from the logits.
     """
-    share = smoothing / (logits.size(1) - 1)  # of each token but the reference
+    no_tokens = None
+    if vocab_size is not None:
+        no_tokens = torch.arange(logits.size(1), device=logits.device) >= vocab_size  # (V,)
+        logits = logits.masked_fill(no_tokens, -torch.inf)
+    vocab_size = vocab_size or logits.size(1)
+    share = smoothing / (vocab_size - 1)  # of each token but the reference
     gold_weight = 1.0 - smoothing - share
     targets = targets.unsqueeze(1)  # (rows, 1)
     counts = targets != PADDING_ID
     exact = torch.promote_types(logits.dtype, torch.float32)
     log_probabilities = logits.log_softmax(dim=-1, dtype=exact)  # (rows, V)
     gold = (log_probabilities.gather(1, targets) * counts).sum()
+    summed = logits if by_sums else log_probabilities
+    if no_tokens is not None:
+        summed = summed.masked_fill(no_tokens, 0.0)
+    sums = summed.sum(dim=1, keepdim=True, dtype=exact)  # (rows, 1)
     if by_sums:  # a row's logits and log-probabilities differ by one number, its normalizer
-        normalizer = logits[:, :1].to(exact) - log_probabilities[:, :1]  # (rows, 1)
-        sums = logits.sum(dim=1, keepdim=True, dtype=exact) - logits.size(1) * normalizer
-    else:
-        sums = log_probabilities.sum(dim=1, keepdim=True)
+        sums = sums - vocab_size * (logits[:, :1].to(exact) - log_probabilities[:, :1])
     everything = (sums * counts).sum()
     if torch.compiler.is_compiling():  # one kernel, where scattering would need two
         is_gold = torch.arange(logits.size(1), device=logits.device) == targets  # (rows, V)
@@ -74,10 +86,10 @@ def loss_of_chunk(
 
 
 def loss_by_sums(
-    logits: Tensor, targets: Tensor, smoothing: float
+    logits: Tensor, targets: Tensor, smoothing: float, vocab_size: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute `loss_of_chunk` with a pass over the logits less, once compiled."""
-    return loss_of_chunk(logits, targets, smoothing, by_sums=True)
+    return loss_of_chunk(logits, targets, smoothing, vocab_size, by_sums=True)
 
 
 def projected_loss(
@@ -89,6 +101,7 @@ def projected_loss(
     bias: Tensor | None = None,
     chunk_elements: int | None = None,
     chunk: ChunkLoss = loss_of_chunk,
+    aligned: bool = False,
 ) -> Loss:
     """Compute the label-smoothed loss and the cross-entropy of the logits `states @ weight.T`.
 
@@ -98,8 +111,13 @@ def projected_loss(
 
     Shapes: states (N, D), weight (V, D), targets (N,), bias (V,). Rows whose target is padding
     don't count. Both are sums over the target tokens, in nats; gradients flow through the first
-    one alone. `chunk` is `loss_of_chunk`, or the same compiled.
+    one alone. `chunk` is `loss_of_chunk`, or the same compiled. With `aligned`, a V that is no
+    multiple of 8 is filled up: a GPU takes longer for matrices whose rows are not aligned.
     """
+    if aligned and len(weight) % 8:
+        chunk, filled = partial(chunk, vocab_size=len(weight)), -len(weight) % 64
+        weight = F.pad(weight, (0, 0, 0, filled))
+        bias = None if bias is None else F.pad(bias, (0, filled))
     if chunk_elements is None:
         chunk_elements = _CHUNK_ELEMENTS_ON_GPU if states.is_cuda else _CHUNK_ELEMENTS
     chunks = -(-len(states) * weight.size(0) // chunk_elements)
@@ -401,6 +419,7 @@ class FastModel:
             smoothing=smoothing,
             bias=self.model.output_bias,
             chunk=self.chunk,
+            aligned=self.compiled,
         )
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seq2seq.fast.training import projected_loss
+from seq2seq.fast.training import loss_by_sums, loss_of_chunk, projected_loss
 from seq2seq.loss import label_smoothed_loss
 
 PADDING, V, D = 0, 7, 6
@@ -52,6 +53,37 @@ def test_the_loss_is_its_definition(smoothing: float, rows: int | None) -> None:
     found = value_and_gradients(loss_of, *arguments)
     expected = value_and_gradients(pytorchs_loss, *arguments)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [loss_of_chunk, loss_by_sums])
+@pytest.mark.parametrize("rows", [5, 100])
+def test_the_loss_of_an_aligned_vocabulary_is_that_of_its_tokens(
+    chunk: Callable[..., Any], rows: int
+) -> None:
+    results = []
+    for aligned in (False, True):
+        states = (2 * random(len(TARGETS), D)).requires_grad_()
+        weight, bias = (random(*shape, seed=1).requires_grad_() for shape in ((V, D), (V,)))
+        options = {"smoothing": 0.1, "chunk_elements": rows * 64, "chunk": chunk}
+        for each in (None, bias):
+            loss = projected_loss(states, weight, TARGETS, bias=each, aligned=aligned, **options)
+            loss.smoothed.backward()
+        results.append([*loss, states.grad, weight.grad, bias.grad])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+def test_aligned_matmuls_have_a_multiple_of_64_columns() -> None:
+    widths = []
+
+    def chunk(logits: Tensor, *arguments: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
+        widths.append(logits.size(1))
+        return loss_of_chunk(logits, *arguments, **named)
+
+    for vocab_size in (7, 8, 65, 72):
+        weight = random(vocab_size, D)
+        states = random(len(TARGETS), D)
+        projected_loss(states, weight, TARGETS, smoothing=0.1, chunk=chunk, aligned=True)
+    assert widths == [64, 8, 128, 72]
 
 
 def test_low_precision_comes_close() -> None:

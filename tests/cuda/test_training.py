@@ -43,7 +43,7 @@ from tests.models import ALL_MODERN, perturb
 from tests.toy import encoded_corpus, update
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-V = 60
+V = 64
 
 
 @pytest.fixture(scope="module")
