@@ -169,7 +169,7 @@ def make_trainer(
         (True, 128, ""),
         (False, 9999, ""),
         (True, 9999, "contiguous_blocks,rows_of_128,loss_by_sums,relu_in_matmul"),
-        (True, 9999, "keys_and_values_at_once"),
+        (True, 9999, "keys_and_values_at_once,sums_in_matmul"),
         (True, 9999, "autotune,blocks_of_64"),
     ],
     ids=["compiled", "in parts", "not compiled", "on trial", "at once", "autotuned"],

@@ -150,6 +150,7 @@ class _ProjectedLoss(Function):
         low = weight.to(states.dtype)
         low_bias = None if bias is None else bias.to(states.dtype)
         bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=exact)
+        in_matmul = states.is_cuda and states.dtype != exact and on_trial("sums_in_matmul")
         for first in range(0, len(states), chunk_rows):
             part = slice(first, first + chunk_rows)
             logits = F.linear(states[part], low, low_bias)  # (rows, V)
@@ -160,7 +161,11 @@ class _ProjectedLoss(Function):
             if bias_gradient is not None:
                 bias_gradient += (counts.t() @ gradient).squeeze(0)
             states_gradient[part] = gradient @ low * counts
-            weight_gradient += gradient.t() @ (states[part] * counts)
+            factors = gradient.t(), states[part] * counts  # (V, rows), (rows, D)
+            if in_matmul:
+                torch.addmm(weight_gradient, *factors, out_dtype=exact, out=weight_gradient)
+            else:
+                weight_gradient += torch.mm(*factors)
         gradients: Any = (states_gradient, weight_gradient, bias_gradient)
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(cross_entropy)

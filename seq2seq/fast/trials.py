@@ -23,6 +23,7 @@ TRIALS = {
     "blocks_of_64": "masks in blocks of 64 rows; on an H100 with autotune alone",
     "loss_by_sums": "the sum of the log-probabilities from that of the logits",
     "relu_in_matmul": "bias and ReLU in the matmul before them",
+    "sums_in_matmul": "the loss's gradient of the weight is summed in the matmul, in float32",
     "keys_and_values_at_once": "those of all cross-attentions by one matmul",
 }
 

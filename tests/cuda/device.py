@@ -258,7 +258,7 @@ def note(name: str, args: Any, tensors: list[Tensor], made: Any) -> None:
         journal.kernels[name] += 1
         journal.bytes[name] += sum(map(_bytes, [*{id(x): x for x in read}.values(), *results]))
     if name in _PRODUCTS:
-        journal.products[args[-1].dtype] += 1
+        journal.products[args[1].dtype] += 1
     if name in _WAITS:
         journal.wait(_WAITS[name])
     masks = (torch.bool, torch.uint8)
@@ -340,6 +340,13 @@ def flex_attention(
     allowed = block_mask.mask_mod(first, first, rows[:, None], keys)
     scores = query.float() @ key.float().transpose(2, 3) * query.size(3) ** -0.5  # (1, H, N, M)
     return (scores.masked_fill(~allowed, -1e9).softmax(-1) @ value.float()).to(query.dtype)
+
+
+def addmm_with_dtype(
+    x: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype, *, out: Tensor, **_: Any
+) -> Tensor:
+    """`torch.addmm` with `out_dtype`, which the CPU lacks."""
+    return out.copy_(x + left.to(dtype) @ right.to(dtype))
 
 
 class Event:

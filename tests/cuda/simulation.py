@@ -20,6 +20,7 @@ from tests.cuda.device import (
     CudaTensor,
     Event,
     Factories,
+    addmm_with_dtype,
     attention,
     flex_attention,
     of_inside,
@@ -77,6 +78,7 @@ def simulated() -> Iterator[None]:
             warnings.simplefilter("ignore")  # there is an implementation already, for all devices
             for key in ("AutogradCUDA", "CUDA"):
                 operators.impl("scaled_dot_product_attention", attention, key)
+            operators.impl("addmm.dtype_out", addmm_with_dtype, "CPU")
         stack.callback(operators._destroy)
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, False)

@@ -26,6 +26,7 @@ from seq2seq.fast.training import (
     can_compile,
     choose_layout,
     loss_by_sums,
+    projected_loss,
 )
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.model_folder import TrainedModel, new_transformer
@@ -267,8 +268,8 @@ def test_forms_on_trial_compute_the_same(
     corpus: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    at_once = "keys_and_values_at_once"
-    for names in ("", f"relu_in_matmul,loss_by_sums,rows_of_128,autotune,{at_once}"):
+    chosen = "relu_in_matmul,loss_by_sums,rows_of_128,autotune,keys_and_values_at_once"
+    for names in ("", chosen):
         monkeypatch.setenv("SEQ2SEQ_TRIALS", names)
         trainer = make_trainer(corpus, CUDA, torch.float32)
         updates = [update(trainer, step) for step in steps_of(trainer, 5)]
@@ -280,6 +281,29 @@ def test_forms_on_trial_compute_the_same(
         assert isinstance(model.decoder, DecoderWithOneProjection) == bool(names)
         assert (trainer.updater.fast.chunk is loss_by_sums) == bool(names)
     torch.testing.assert_close(torch.tensor(found[0]), torch.tensor(found[1]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("chunks", [1, 5])
+def test_the_gradient_of_the_weight_is_summed_in_float32_by_fewer_kernels(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, chunks: int
+) -> None:
+    torch.manual_seed(1)
+    states, matrix = torch.randn(10, 16).to(CUDA), torch.randn(V, 16)
+    targets, elements = torch.randint(0, V, (10,)).to(CUDA), 10 * V // chunks
+    gradients, kernels = [], []
+    for names in ("", "sums_in_matmul"):
+        monkeypatch.setenv("SEQ2SEQ_TRIALS", names)
+        weight = matrix.to(CUDA).requires_grad_()
+        journal.clear()
+        with Compute(CUDA, torch.bfloat16).autocast():
+            loss = projected_loss(states, weight, targets, smoothing=0.1, chunk_elements=elements)
+        kernels.append(journal.kernels.total())
+        loss.smoothed.backward()
+        gradients.append(inside(weight.grad))
+    assert kernels[0] - kernels[1] == chunks
+    torch.testing.assert_close(*gradients, rtol=1e-2, atol=1e-2)
+    rounded = [bool((gradient.bfloat16() == gradient).all()) for gradient in gradients]
+    assert rounded == [chunks == 1, False]  # each product is, without the trial
 
 
 def test_the_gpu_has_the_next_update_while_the_metrics_of_one_are_read(
