@@ -37,26 +37,32 @@ class AttentionMaps:
     cross: Tensor = field(repr=False)  # (L, H, T, S): of target positions, to source positions
 
     def record(
-        self, kind: str, layer: int | str | None = None, head: int | str = "all"
+        self,
+        kind: str,
+        layer: int | str | None = None,
+        head: int | str = "all",
+        most: float = math.inf,
     ) -> dict[str, Any]:
         """Return the weights of a layer (by default the last) and a head as JSON has them.
 
         Both are counted from 1, or "all". `weights` is a list [layer][head][row][column]; the
         pieces of the rows attend to those of the columns. A target position attends to the source
-        for the piece that it writes.
+        for the piece that it writes. Raises UserError if there are more than `most` weights.
         """
         rows = {"encoder": self.source, "decoder": self.target_input, "cross": self.target_output}
         weights = getattr(self, kind)
         layers = _choose("layer", layer or len(weights), len(weights))
         heads = _choose("head", head, weights.shape[1])
         chosen = weights[layers[0] - 1 : layers[-1], heads[0] - 1 : heads[-1]]
+        if chosen.numel() > most:
+            raise UserError(f"these are {chosen.numel():,} weights: ask for one layer, or one head")
         return {
             "kind": kind,
             "layers": layers,
             "heads": heads,
             "rows": rows[kind],
             "columns": self.target_input if kind == "decoder" else self.source,
-            "weights": chosen.tolist(),
+            "weights": [[weights.tolist() for weights in of_layer] for of_layer in chosen],
         }
 
 

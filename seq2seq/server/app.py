@@ -1,6 +1,7 @@
 """The routes: LibreTranslate's interface, our own additions, and the page."""
 
 import asyncio
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -12,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec.json import schema_components
+from msgspec import Raw, json
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,6 +27,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from seq2seq import __version__
+from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.documents import SUFFIXES
 from seq2seq.documents.document import Document, Languages
 from seq2seq.documents.html import read_html
@@ -47,8 +49,11 @@ _FIELDS: dict[str, type[requests.Fields]] = {
 }
 _ENCODINGS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,20}")  # no `. smith` or `.5? part`, which addresses can't have
 _MAX_FILES = 100
 _KEPT_SECONDS = 600.0
+_MAX_WEIGHTS = 2**20
+"""Maximum weights of attention in an answer: a layer of 16 heads, with 256 tokens on each side."""
 _RETRY = {"retry-after": "10"}  # seconds
 
 R = TypeVar("R")
@@ -107,7 +112,8 @@ class App:
         name, content = fields.file
         work = self._service.translate_file(name, content, fields.source, fields.target)
         translated = await self._finish(request, work)
-        name = secrets.token_urlsafe(24) + PurePath(name).suffix.lower()
+        suffix = _SUFFIX.fullmatch(PurePath(name).suffix.lower())
+        name = secrets.token_urlsafe(24) + (suffix[0] if suffix else "")
         self._files[name] = translated
         if len(self._files) > _MAX_FILES:
             self._files.popitem(last=False)
@@ -136,7 +142,8 @@ class App:
         )
         work = self._service.attention(translator, fields.source, fields.target or None)
         maps = await self._finish(request, work)
-        return JSONResponse(maps.record(fields.kind, fields.layer, fields.head))
+        content = await asyncio.to_thread(_encode_maps, maps, fields)
+        return Response(content, media_type="application/json")
 
     async def detect(self, request: Request) -> Response:
         """Detect the language of a text."""
@@ -182,7 +189,7 @@ class App:
 
     async def spec(self, _: Request) -> Response:
         """Describe this interface, as OpenAPI."""
-        shapes, schemas = schema_components(
+        shapes, schemas = json.schema_components(
             _FIELDS.values(), ref_template="#/components/schemas/{name}"
         )
         schemas["Upload"] = {"type": "string", "format": "binary"}
@@ -317,6 +324,13 @@ def make_app(
     )
     app.router.redirect_slashes = False
     return Guard(app, service.metrics, origins)
+
+
+def _encode_maps(maps: AttentionMaps, fields: requests.AttentionFields) -> bytes:
+    """Write maps as JSON, head by head: while one is written, no other thread runs."""
+    record = maps.record(fields.kind, fields.layer, fields.head, _MAX_WEIGHTS)
+    record["weights"] = [[Raw(json.encode(head)) for head in heads] for heads in record["weights"]]
+    return json.encode(record)
 
 
 def _language(code: str) -> dict[str, Any]:

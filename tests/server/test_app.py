@@ -17,6 +17,7 @@ import pytest
 
 from seq2seq import __version__
 from seq2seq.cli.main import main
+from seq2seq.decoding.attention import AttentionMaps
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.documents.document import Document
@@ -227,6 +228,36 @@ def test_attention_is_that_of_the_translator(server: Served, folder: Path) -> No
     assert found["rows"] == found["columns"] == maps.target_input
     own = server.post("/attention", source="a man sees", layer="all").json
     assert (len(own["weights"]), len(own["weights"][0][0])) == (2, len(own["rows"]))
+
+
+def test_nobody_waits_while_attention_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_go = threading.Event(), threading.Event()
+
+    def record(*arguments: Any) -> dict:
+        begun.set()
+        assert may_go.wait(60)
+        return original(*arguments)
+
+    original = AttentionMaps.record
+    monkeypatch.setattr(AttentionMaps, "record", record)
+    with serve_fake() as served, ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(served.post, "/attention", source="a man", target="the sea")
+        assert begun.wait(60)
+        assert served.ask("GET", "/health").status == 200
+        may_go.set()
+        assert answer.result().status == 200
+
+
+def test_an_answer_has_no_more_weights_than_a_layer_of_attention(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seq2seq.server.app._MAX_WEIGHTS", 3 * 5 * 5)
+    with serve_fake() as served:
+        texts = {"source": "ab cd", "target": "ab cd"}
+        assert served.post("/attention", **texts).status == 200
+        answer = served.post("/attention", **texts, layer="all")
+        assert answer.status == 400
+        assert "150 weights: ask for one layer" in answer.json["error"]
 
 
 def test_the_interface_is_described(server: Served) -> None:

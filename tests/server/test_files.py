@@ -70,6 +70,13 @@ def test_a_file_of_lines_is_translated_whatever_its_name() -> None:
             assert answer.content == b"ONE\nTWO\n"
 
 
+@pytest.mark.parametrize("name", ["Mr. Smith", "notes v1.2 #3", "Is it 1.5? part", "a.x%41", "a.ü"])
+def test_a_file_is_fetched_from_its_address_whatever_its_name(name: str) -> None:
+    with serve_fake() as served:
+        url = upload(served, name, b"one").json["translatedFileUrl"]
+        assert served.ask("GET", url.removeprefix(served.url)).content == b"ONE"
+
+
 def test_what_a_text_had_when_its_time_was_over_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_fake(Limits(timeout=2, batch_tokens=2)) as served:
         original, may_go = served.translator.translate_batch, threading.Event()
