@@ -242,7 +242,7 @@ def _ends_word(character: str) -> bool:
 _UNIT = re.compile(rf"{_LETTER}+(?:['’.-]{_LETTER}+)*|\S")
 _PART = re.compile(rf"{_LETTER}+|\S")
 _NEAR = 8  # units within which a pair looks for a word if none comes from its text
-_MOST_PAIRS = 500  # among which a pair without a word looks for one
+_MOST_UNITS = 1000  # among which a pair without a word looks for one
 
 Span = tuple[int, int]
 
@@ -433,9 +433,9 @@ class _Writer:
     def _take(self, spans: dict[MarkPair, Span], place: int) -> int:
         """Take the first or last word of the nearest pair that has more than one; -1 if none.
 
-        It is not looked for among more pairs than any sentence has.
+        It is not looked for among more units than any sentence has.
         """
-        if len(spans) > _MOST_PAIRS:
+        if len(self.units) > _MOST_UNITS:
             return -1
         ends: list[tuple[int, int, MarkPair]] = []
         for pair, (start, end) in spans.items():

@@ -150,7 +150,8 @@ class Plan:
 
 def _has_new_empty_pair(text: Text, source: Text) -> bool:
     """Tell whether signs around no word would mean something else: `~~~~`, `[](address)`."""
-    return any(pair not in pairwise(source) and _is_empty(*pair) for pair in pairwise(text))
+    known = set(pairwise(source))
+    return any(_is_empty(*pair) and pair not in known for pair in pairwise(text))
 
 
 def _is_empty(before: str | Mark, after: str | Mark) -> bool:

@@ -132,17 +132,19 @@ def test_each_mark_is_there_once_and_nested_as_it_was(count: int) -> None:
     "source",
     [
         "".join(f"{{n{i}}} " for i in range(10_000)) + "dog",
-        "".join(f"<b{i}>dog</b{i}> " for i in range(10_000)),
-        "<b>" * 10_000 + "a dog" + "</b>" * 10_000,
+        "".join(f"<b{i}>dog</b{i}> " for i in range(5000)),
+        "".join(f"<b{i}>!</b{i}> " for i in range(5000)),
+        "<b>" * 5000 + "a dog" + "</b>" * 5000,
         "</x>" * 5000 + "dog" + "<x>" * 5000,
     ],
 )  # fmt: skip
 def test_a_hostile_text_takes_seconds(source: str) -> None:
     shown = show(read(source))
     middle = len(shown.line) // 2
-    begun = time.process_time()
-    links = [SpanLink((i, i + 1), (i, i + 1)) for i in range(middle)]
-    found = place(shown, shown.line.upper(), links)
-    assert time.process_time() - begun < 10
-    marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (read(source), found)]
-    assert marks[0] == marks[1]
+    of_letters = [SpanLink((i, i + 1), (i, i + 1)) for i in range(middle)]
+    for links in (of_letters, [SpanLink((0, 2 * middle), (0, 2 * middle))]):
+        begun = time.process_time()
+        found = place(shown, shown.line.upper(), links)
+        assert time.process_time() - begun < 10
+        marks = [Counter(p for p in text if isinstance(p, Mark)) for text in (read(source), found)]
+        assert marks[0] == marks[1]
