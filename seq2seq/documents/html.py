@@ -9,6 +9,7 @@ knows, and one of its ways to read the document leads to another text, the rest 
 """
 
 import re
+from dataclasses import dataclass
 from functools import partial
 from html import escape, unescape
 
@@ -32,6 +33,31 @@ _OUTER = ("svg", "math", "title")
 _EMPTY = frozenset(
     "area base br col embed hr img input link meta source track wbr".split()  # noqa: SIM905
 )
+# Elements whose end tag may be left out: elements that may contain others of the same name, and
+# the tags that end them where none of those is open (HTML standard, 13.1.2.4).
+_BLOCKS = (
+    "address article aside blockquote center dd details dialog dir div dl dt fieldset figcaption"
+    " figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr li main menu nav ol p pre search"
+    " section summary table tbody td tfoot th thead tr ul"
+)
+_CELL_ENDS = "td th tr tbody tfoot thead /tr /tbody /tfoot /thead /table"
+_OMITTED_ENDS = {
+    "p": ("button object svg", f"{_BLOCKS} /{_BLOCKS.replace(' ', ' /')}"),
+    "li": ("ul ol menu", "li /ul /ol /menu"),
+    "dt": ("dl div", "dt dd /dl /div"),
+    "dd": ("dl div", "dt dd /dl /div"),
+    "rt": ("ruby", "rt rp /ruby"),
+    "rp": ("ruby", "rt rp /ruby"),
+    "option": ("", "option optgroup hr /optgroup /select /datalist"),
+    "optgroup": ("", "optgroup hr /select"),
+    "caption": ("table", f"{_CELL_ENDS} col colgroup"),
+    "td": ("table", _CELL_ENDS),
+    "th": ("table", _CELL_ENDS),
+    "tr": ("table", "tr tbody tfoot thead /tbody /tfoot /thead /table"),
+    "thead": ("table", "tbody tfoot /table"),
+    "tbody": ("table", "tbody tfoot /table"),
+    "tfoot": ("table", "tbody /table"),
+}
 _ICONS = re.compile(r"material-(?:icons|symbols)\b")
 _SPACES = " \t\n\r\f"  # HTML's
 _escape = partial(escape, quote=False)
@@ -55,20 +81,39 @@ def read_html(content: str, _languages: Languages) -> list[Slot]:
     return _Parser(content).slots
 
 
+@dataclass
+class _Switched:
+    """An element that is left alone, or one in it that is translated."""
+
+    name: str
+    is_alone: bool
+    depth: int = 0
+    """The open elements whose end tags could be taken for its own, and itself."""
+
+    def is_over(self, name: str, change: int) -> bool:
+        """Count a start (+1) or end tag (-1), and tell whether it ends the element."""
+        inner, _ = _OMITTED_ENDS.get(self.name, (self.name, ""))
+        if name in inner.split() or (name == self.name and self.depth < 2):
+            self.depth += change
+        return not self.depth
+
+    def ends_before(self, tag: str) -> bool:
+        """Tell whether the end tag is left out before a tag."""
+        _, ends = _OMITTED_ENDS.get(self.name, ("", ""))
+        return self.depth == 1 and tag in ends.split()
+
+
 class _Parser:
     def __init__(self, content: str) -> None:
         self.slots: list[Slot] = []
         self._content = content
         # Pieces that are divided by nothing but white space and tags in _INLINE.
         self._run: list[Piece] = []
-        # The name of the element that is left alone, where it begins, how many of that name are
-        # open in it, and whether it may be a word in a sentence.
-        self._alone, self._start, self._depth, self._is_word = "", 0, 0, False
-        self._is_icon = False
-        # Elements to be translated inside of one that is left alone: the name, and that one's name
-        # and depth; and how many of the name are open in each.
-        self._translated: list[tuple[str, str, int]] = []
-        self._nested: list[int] = []
+        # The open elements that are left alone, and those in them that are translated, in turn.
+        self._switched: list[_Switched] = []
+        # Where the innermost one begins if it is left alone, and whether it may be a word in a
+        # sentence.
+        self._start, self._is_word, self._is_icon = 0, False, False
         # The open elements inside which raw text may not be raw; "?" is never closed.
         self._open: list[str] = []
         # The ends of texts that may be raw: no tag may begin before one and end after it.
@@ -134,14 +179,14 @@ class _Parser:
         top = self._open[-1] if self._open else ""
         closes_itself = match["end"] == "/>" and bool(top or name in ("svg", "math"))
         begins = bool(name) and not is_end and not closes_itself and name not in _EMPTY
+        self._end_omitted("/" * is_end + name)
         if begins and not self._alone and _is_left_alone(name, match["attributes"]):
-            self._alone, self._start = name, match.start()
+            self._switched.append(_Switched(name, is_alone=True))
+            self._start = match.start()
             self._is_word = name in _INLINE | _CODE | {"mat-icon"}
             self._is_icon = self._is_word and _is_icon(name, match["attributes"])
         elif begins and self._alone and self._is_translated(name, match["attributes"]):
-            self._translated.append((name, self._alone, self._depth))
-            self._nested.append(0)
-            self._alone, self._depth = "", 0
+            self._switched.append(_Switched(name, is_alone=False))
         is_comment = match[0].startswith("<!--") and match[0].endswith("-->")
         if is_comment and not self._alone:
             self._run.append(Piece(*match.span(), Mark(match[0]), "<!>"))
@@ -158,34 +203,41 @@ class _Parser:
         if is_end:
             if name == top:
                 self._open.pop()
-            elif name in _FOREIGN:
+            elif top and name in _FOREIGN:
                 self._open.append("?")
-        elif name == "frameset" or (top == "select" and name not in ("option", "optgroup", "")):
+        elif name == "frameset" or (top == "select" and name in _FOREIGN):
             self._open.append("?")
-        elif name == "select" or (begins and name in (_FOREIGN if top else _OUTER)):
+        elif (name == "select" and top != "select") or (
+            begins and name in (_FOREIGN if top else _OUTER)
+        ):
             self._open.append(name)
 
     def _is_translated(self, name: str, attributes: str) -> bool:
         """Tell whether an element inside one that is left alone is to be translated."""
         is_block = not self._is_word and name not in _LEFT_ALONE
-        return is_block and _attributes(attributes).get("translate") == "yes"
+        return is_block and _attributes(attributes).get("translate", "").lower() == "yes"
+
+    @property
+    def _alone(self) -> bool:
+        return bool(self._switched) and self._switched[-1].is_alone
 
     def _count(self, name: str, end: int, change: int) -> None:
         """Leave the element that is left alone, or translated inside such a one, at its end."""
-        if name == self._alone:
-            self._depth += change
-            if not self._depth:
-                if self._is_word:
-                    raw = self._content[self._start : end]
-                    mark = Mark(raw, "alone" if self._is_icon else "word")
-                    self._run.append(Piece(self._start, end, mark, "<!>" * self._is_icon))
-                self._alone, self._is_word = "", False
-        elif self._translated and not self._alone and name == self._translated[-1][0]:
-            self._nested[-1] += change
-            if not self._nested[-1]:
-                self._finish_run()
-                _, self._alone, self._depth = self._translated.pop()
-                self._nested.pop()
+        if not self._switched or not self._switched[-1].is_over(name, change):
+            return
+        if not self._switched.pop().is_alone:
+            self._finish_run()
+        elif self._is_word:
+            raw = self._content[self._start : end]
+            mark = Mark(raw, "alone" if self._is_icon else "word")
+            self._run.append(Piece(self._start, end, mark, "<!>" * self._is_icon))
+        self._is_word = False
+
+    def _end_omitted(self, tag: str) -> None:
+        """Leave such elements whose end tag is left out before a tag."""
+        while self._switched and self._switched[-1].ends_before(tag):
+            self._switched.pop()
+            self._finish_run()
 
     def _finish_run(self) -> None:
         """End the run: what follows belongs to another one."""
@@ -207,16 +259,19 @@ class _Parser:
 
 
 def _attributes(attributes: str) -> dict[str, str]:
-    values = {}
+    values: dict[str, str] = {}
     for attribute in re.findall(_ATTRIBUTE, attributes):
         key, _, value = attribute.partition("=")
-        values[key.strip(_SPACES).lower()] = value.strip(_SPACES + "\"'")
+        values.setdefault(key.strip(_SPACES).lower(), value.strip(_SPACES + "\"'"))
     return values
 
 
 def _is_left_alone(name: str, attributes: str) -> bool:
     values = _attributes(attributes)
-    is_marked = values.get("translate") == "no" or "notranslate" in values.get("class", "").split()
+    is_marked = (
+        values.get("translate", "").lower() == "no"
+        or "notranslate" in values.get("class", "").split()
+    )
     return name in _LEFT_ALONE or is_marked or _is_icon(name, attributes)
 
 

@@ -29,7 +29,7 @@ ENTITY = r"&(?:#\w{1,8}|[A-Za-z]\w{1,31});"
 KEPT = (
     r"<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->"
     r"|<(?P<kept>(?i:code|kbd|samp|var|pre|script|style)(?=[\s>])|(?a:[a-zA-Z][\w-]*+)"
-    r"(?=[^<>]*?\stranslate=[\"']?no\b|[^<>]*?\sclass=[\"'][^\"'<>]*\bnotranslate\b))"
+    r"(?=[^<>]*?\s(?i:translate=[\"']?no)\b|[^<>]*?\s(?i:class)=[\"'][^\"'<>]*\bnotranslate\b))"
     r"(?:\s[^<>]*+)?+>(?:[^<]|<(?!/(?P=kept)\s*+>)){0,2000}+</(?P=kept)\s*+>"
 )
 # `code` of Markdown, ``code``, :ref:`name` and `name`_ of reStructuredText

@@ -72,13 +72,19 @@ def translate(content: str, function: Callable[[str], str]) -> str:
         ("<title>a <b>c</b></title>d", "<title>A &lt;B&gt;C&lt;/B&gt;</title>D"),
         ("<svg><style/>a</svg><style>b</style>c", "<svg><style/>A</svg><style>b</style>C"),
         ("<noscript><img src=a>b</noscript>c", "<noscript><img src=a>B</noscript>C"),
+        (
+            "<select><hr><div></div></select><select><select></select></svg></title></desc>"
+            "<style><a b='</style>c",
+            "<select><hr><div></div></select><select><select></select></svg></title></desc>"
+            "<style><a b='</style>C",
+        ),
         # which in one of two ways
         ("<svg><style><a title='</style>b'>c", "<svg><style><a title='</style>b'>c"),
         ("<noscript><a title='</noscript>b'>c", "<noscript><a title='</noscript>b'>c"),
         ("<script><!--<script></script>a</script>b", "<script><!--<script></script>a</script>b"),
         (
-            "<select><p></select><style><a b='</style>'>c",
-            "<select><p></select><style><a b='</style>'>c",
+            "<select><svg></select><style><a b='</style>'>c",
+            "<select><svg></select><style><a b='</style>'>c",
         ),
     ],
 )
@@ -113,7 +119,7 @@ PARTS = """<p>|</p>|<b x=1>|</b>|<a title="|<a b='|"|'|">|=|/>|>|<|</p|&lt;|
 </script>|<style/>|<style>|</style>|<title>|</title>|<textarea>|</textarea>|<xmp>|</xmp>|
 <iframe>|<noframes>|<noscript>|</noscript>|<plaintext>|<svg>|</svg>|<math>|</math>|
 <foreignObject>|</foreignObject>|<desc>|</desc>|<mi>|</mi>|<annotation-xml>|<select>|</select>|
-<option>|<input>|
+<option>|<input>|<hr>|<div>|</div>|<button>|<p translate=NO>|<li translate=no>|<td translate=no>|
 <code>|</code>|<i translate=no>|</i>|<a>|</a>|<img src=b>|
 <frameset>|<template>|</template>|<table>|<td>|</table>|<form>|</form>|<br>|
 <img src="a>b">|<!--<script>|a|dog |1 < 2| |\0""".replace("\n", "").split("|")
@@ -135,7 +141,8 @@ def test_a_translation_adds_no_element_and_no_attribute(count: int) -> None:
     generator = random.Random(count)
     for _ in range(count):
         parts = generator.sample(PARTS, generator.randint(3, len(PARTS)))
-        content = "".join(generator.choices(parts, k=generator.randint(1, 20)))
+        # A comment comes first, as two U+0000 there would be those of UTF-16.
+        content = "<!---->" + "".join(generator.choices(parts, k=generator.randint(1, 20)))
         # Texts are escaped again, and their white space is folded.
         same = translate(content, str)
         assert unescape(same).split() == unescape(content).split()
@@ -167,6 +174,29 @@ def test_what_is_no_word_neither_cuts_a_sentence_nor_is_in_it(
     document = read("html", content)
     assert [show(text).line for text in document.texts] == expected
     assert upper(content).lower() == content.lower()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<p TRANSLATE=No>a<p>b", ["b"]),
+        ("<p translate=yes translate=no>a", ["a"]),
+        ("<div><p translate=no>a <b>b</b></div>c", ["c"]),
+        ("<ul><li class=notranslate>a<ul><li>b</ul>c<li>d</ul>", ["d"]),
+        ("<ul><li><ol><li translate=no>a</ol>b", ["b"]),
+        ("<dl><div><dt translate=no>a<dd>b<dd translate=no>c<div>d</div>e</div></dl>f", ["b", "f"]),
+        ("<table><tr><td translate=no>a<table><td>b</table>c<th>d<tr translate=no><td>e</table>f",
+         ["d", "f"]),
+        ("<table><tbody translate=no><tr><td>a<tbody><tr><td>b</table>", ["b"]),
+        ("<select><option translate=no>a<option>b<optgroup translate=no><option>c</select>d",
+         ["b", "d"]),
+        ("<ul translate=no><li translate=yes>a<li>b<li translate=yes>c</ul>d", ["a", "c", "d"]),
+        ("<li translate=no>a<p translate=yes>b<li>c", ["b", "c"]),
+        ("<p translate=no>a<button><p>b</button>c</p>d", ["d"]),
+    ],
+)  # fmt: skip
+def test_an_element_ends_where_its_end_tag_is_left_out(content: str, expected: list[str]) -> None:
+    assert [show(text).line for text in texts(content)] == expected
 
 
 def test_a_comment_within_a_word_parts_it_not() -> None:
