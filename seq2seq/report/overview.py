@@ -11,10 +11,9 @@ from typing import Any
 
 from seq2seq.config import TrainingConfig
 from seq2seq.errors import UserError
-from seq2seq.report.record import PLACES, ScoreRecord, newest_progress, read_scores
+from seq2seq.report.record import PLACES, ScoreRecord, newest_state, read_figures, read_scores
 from seq2seq.run.config import read_config
 from seq2seq.run.folder import RunFolder
-from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import read_sessions
 from seq2seq.settings import flat
 from seq2seq.trainer import Metrics
@@ -158,13 +157,16 @@ def _without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(folder: Path) -> RunSummary:
     config, files = read_config(folder), RunFolder(folder)
-    progress = newest_progress(folder).get("progress", {})
+    state = newest_state(folder)
     validations: list[Metrics] = []
     step, tokens = 0, 0.0
-    for record in read_metrics(files.metrics) if files.metrics.is_file() else ():
+    for record in read_figures(folder):
         if {"valid/perplexity", "valid/bleu"} <= record.keys():
             validations.append(record)
-        if "train/target_tokens" in record:  # means over the steps since the record before
+        if {
+            "train/source_tokens",
+            "train/target_tokens",
+        } <= record.keys():  # means over the steps since the record before
             per_step = record["train/source_tokens"] + record["train/target_tokens"]
             step, tokens = int(record["step"]), tokens + per_step * (record["step"] - step)
     ended, scores = files.read_finished().get("ended"), read_scores(folder)
@@ -172,8 +174,8 @@ def _read(folder: Path) -> RunSummary:
     if best and scores is not None:  # of the model that is used, which may be a mean
         best = {**best, **_final(scores)}
     results = {
-        "steps": progress.get("step", step),
-        "minutes": round(progress["seconds"] / 60, 1) if "seconds" in progress else None,
+        "steps": state.progress.step if state else step,
+        "minutes": round(state.progress.seconds / 60, 1) if state else None,
         "million tokens": round(round(tokens) / 1e6, 2),  # of both sides, trained on
         **_scores(best),
         "ended": ended or "not yet",

@@ -13,16 +13,20 @@ from seq2seq.config import TransformerConfig
 from seq2seq.errors import UserError
 from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
 from seq2seq.model_folder import checkpoints
-from seq2seq.run.checkpoint import read_progress
+from seq2seq.run.checkpoint import progress_file, read_progress
 from seq2seq.run.config import Config
 from seq2seq.run.data_record import DataRecord, read_data_record
 from seq2seq.run.folder import RunFolder
+from seq2seq.run.records import read_metrics
+from seq2seq.run.resume import RunState
 from seq2seq.score import Score
 from seq2seq.settings import SettingKind, flat, settings_of
 from seq2seq.text import without_secrets
+from seq2seq.trainer import Metrics
 
 PLACES = frozenset(dict(settings_of(Config(), SettingKind.place)))
 """Settings that say where a run is, and not what it is."""
+_LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 VOCABULARY = "data.tokenizer."
 SAMPLING = "data.tokenizer.sampling"
 """A run with init_from has the vocabulary of its initial model; of these settings, only SAMPLING is
@@ -65,11 +69,22 @@ def read_scores(run: Path) -> ScoreRecord | None:
     return None
 
 
-def newest_progress(run: Path) -> dict[str, Any]:
-    """Read the progress of a run's newest checkpoint; empty if there is none, or it is corrupt."""
+def newest_state(run: Path) -> RunState | None:
+    """Read the state in a run's newest checkpoint; None if there is none, or it is corrupt."""
     with suppress(UserError, IndexError):
-        return read_progress(checkpoints(run)[-1])
-    return {}
+        newest = checkpoints(run)[-1]
+        content = json.dumps(read_progress(newest)).encode()
+        return parse_json(progress_file(newest), content, RunState, extra="ignore")
+    return None
+
+
+def read_figures(run: Path) -> list[Metrics]:
+    """Read the figures of a run, but for those that can't be drawn, or that JSON can't hold."""
+    path = RunFolder(run).metrics
+    records = read_metrics(path) if path.is_file() else ()
+    return [
+        {k: value for k, value in record.items() if abs(value) <= _LARGEST} for record in records
+    ]
 
 
 def record_average(run: Path, checkpoints: int) -> None:

@@ -27,20 +27,19 @@ from seq2seq.report.record import (
     ScoreRecord,
     folder_of_text,
     known_settings,
-    newest_progress,
+    newest_state,
+    read_figures,
     train_command,
 )
 from seq2seq.report.sets import SetReport, TextSet, report_sets
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.data_record import DataRecord, read_data_record
 from seq2seq.run.folder import RunFolder
-from seq2seq.run.records import read_metrics
 from seq2seq.run.sessions import Session, read_sessions
 from seq2seq.text import has_text
 from seq2seq.trainer import Metrics
 from seq2seq.transformer import Transformer
 
-_LARGEST = 1e100  # of a run's figures; above it, differences could be infinite
 _MACHINE = ("processes", "threads", "dtype")
 
 
@@ -106,20 +105,19 @@ def make_report(
         control_ids(translator.tokenizer.controls, text.language, None)
     with folder_of_text(run):  # the training text is read, too
         sets = report_sets(translator, texts, config)
-    records = list(map(_drawable, read_metrics(files.metrics) if files.metrics.is_file() else ()))
-    finished, state = files.read_finished(), newest_progress(run)
-    progress = state.get("progress", {})
+    records, finished, state = read_figures(run), files.read_finished(), newest_state(run)
+    changeable = state.changeable if state else {}
     return RunReport(
         run=run.absolute().name,
         model=folder.name,
         parameters=sum(map(Tensor.numel, trained.model.parameters())),
         search={"beam_size": config.search.beam_size, "alpha": config.search.alpha},
         ended=finished.get("ended", ""),
-        steps=progress.get("step", finished.get("step", 0)),
-        minutes=progress["seconds"] / 60 if "seconds" in progress else None,
-        machine=_machine(finished, state.get("changeable", {})),
+        steps=state.progress.step if state else finished.get("step", 0),
+        minutes=state.progress.seconds / 60 if state else None,
+        machine=_machine(finished, changeable),
         sessions=read_sessions(run),
-        changes=progress.get("changes", []),
+        changes=state.progress.changes if state else [],
         best=best_validation(records, config.training),
         means=finished.get("means", {}),
         averaged=finished.get("averaged", 0),
@@ -137,11 +135,6 @@ def score_record(report: RunReport) -> ScoreRecord:
     """Return the scores of a report on the run's own sets, to be recorded."""
     sets = {one.name: one.scores for one in report.sets}
     return ScoreRecord(report.model, report.search, sets)
-
-
-def _drawable(record: Metrics) -> Metrics:
-    """Leave out what can't be drawn, and what JSON can't hold."""
-    return {name: value for name, value in record.items() if abs(value) <= _LARGEST}
 
 
 def _machine(finished: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from seq2seq.files import write_folder
 from seq2seq.run.sessions import Session
 from tests.toy import validation
 
@@ -67,6 +68,33 @@ def sweep(tmp_path: Path) -> Path:
 
 def rows_of(table: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        '{"step": 1, "train/target_tokens": 5}',
+        '{"step": 1, "train/target_tokens": 1e308, "train/source_tokens": 1e308}',
+        '{"step": 1, "train/target_tokens": NaN, "train/source_tokens": 1}',
+        '{"step": 1, "valid/bleu": Infinity, "valid/perplexity": NaN, "valid/a/bleu": NaN}',
+        '{"step": 1, "valid/bleu": 2, "valid/perplexity": 1, "valid/a/bleu": -Infinity}',
+    ],
+)
+@pytest.mark.parametrize("progress", ["{}", '{"step": "a"}', '{"seconds": [1]}', "5"])
+def test_corrupt_figures_of_a_run_are_skipped(
+    tmp_path: Path, seq2seq: Callable, figures: str, progress: str
+) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text(f"{figures}\n{json.dumps({'step': 9, **validation(20.0)})}")
+    state = f'{{"fixed": {{}}, "changeable": {{}}, "progress": {progress}}}'
+    write_folder(run / "checkpoints" / "step_5", {"progress.json": state.encode()})
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    (row,) = json.loads(seq2seq("runs", run, "--format", "json").out, parse_constant=refuse)
+    assert (row["best step"], row["BLEU"]) == (9, 20.0)
+    assert "20.00" in seq2seq("runs", run).out
 
 
 def test_a_validation_set_named_test_is_not_the_test_set(tmp_path: Path, seq2seq: Callable) -> None:
