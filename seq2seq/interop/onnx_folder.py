@@ -126,6 +126,7 @@ def _tokenizer_config(trained: TrainedModel) -> dict[str, Any]:
         "source_lang": trained.source_language,
         "target_lang": trained.target_language,
         "model_max_length": _longest_source(trained),
+        "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{name: hidden(CONTROL_PIECES[i]) for name, i in names.items()},
     }

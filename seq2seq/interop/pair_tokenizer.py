@@ -80,6 +80,9 @@ class PairTokenizer(Tokenizer):
         """Return the ids of each translation; see `Tokenizer.encode_target`."""
         return self._target.encode(texts)
 
+    def _knows(self, source: str) -> bool:
+        return UNKNOWN_ID not in self.encode([source])[0]
+
     def source_spans(self, text: str) -> Sequence[Span]:
         """See `Tokenizer.source_spans`."""
         read = self._without_unseen(text)
@@ -144,7 +147,8 @@ class _Side:
         """Join the pieces of a text, without those that stand for no text."""
         pieces = [self.pieces[i] for i in token_ids if i in self.written]
         text: str = self.processor.decode_pieces(pieces)
-        return text.replace("\n", " ").strip()
+        # The model leaves "▁" in pieces that only the other side's has.
+        return text.replace("▁", " ").replace("\n", " ").strip()
 
 
 def _read_table(name: str, content: bytes) -> list[str]:

@@ -6,7 +6,7 @@ pieces that an imported model writes and doesn't read.
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +20,8 @@ _NONCHARACTER = "\ufdd0"
 _UNEQUAL = {"\u200d": "\ufdd1", "\u061c": "\ufdd2"}
 """The joiner and the Arabic letter mark, which JavaScript's function in place of the table of
 nmt_nfkc handles in its own way, and noncharacters in their place."""
+_NEVER_KNOWN = "\ufdd3"
+"""A noncharacter that no vocabulary has."""
 _SPACE, _UNKNOWN_TEXT = "▁", " ⁇ "
 """The character for a space in a piece of SentencePiece, and its text for an unknown piece."""
 _UNIGRAM, _BPE = 1, 2
@@ -52,7 +54,9 @@ def tokenizer_json(tokenizer: Tokenizer) -> TokenizerJson:
     byte_pieces = {each.piece for each in model.pieces if each.type == _BYTE}
     listed = tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))
     controls = {*CONTROL_PIECES, *tokenizer.controls.values()}
-    read = scores.keys() | byte_pieces
+    known = set("").union(*scores)
+    added = {piece for piece in listed if len(piece) == 1} - known
+    read = scores.keys() | byte_pieces | added
     names = [p if p in read and i not in controls else hidden(p) for i, p in enumerate(listed)]
     unlisted = sorted(scores.keys() - set(names))
     names += unlisted
@@ -65,7 +69,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> TokenizerJson:
         "added_tokens": [_added_token(i, names[i]) for i in sorted(controls - {UNKNOWN_ID})],
         "normalizer": {
             "type": "Sequence",
-            "normalizers": list(_normalizers(model, escaped)),
+            "normalizers": [*_normalizers(model, escaped), *_unknown_runs(known, added)],
         },
         "pre_tokenizer": None,
         "post_processor": _end_symbol(names[END_ID]),
@@ -136,6 +140,17 @@ def _normalizers(model: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
     yield {"type": "Prepend", "prepend": " "}
     yield _replace({"Regex": " +"}, _SPACE)
     yield _replace({"Regex": f"{_SPACE}+$"}, "")
+
+
+def _unknown_runs(known: Collection[str], added: Collection[str]) -> Iterator[_Json]:
+    """Yield how characters are read that a table has and the SentencePiece model of sources lacks.
+
+    SentencePiece makes one piece of several in a row, which the table lacks, too. A table of
+    translations may have it: only then is it read as unknown here, and not by the program.
+    """
+    if added:
+        escaped = (f"\\{c}" if c in r"[\]^-" else c for c in sorted(known))
+        yield _replace({"Regex": f"[^{''.join(escaped)}]{{2,}}"}, _NEVER_KNOWN)
 
 
 def _bpe(names: Sequence[str], scores: Mapping[str, float], byte_fallback: bool) -> _Json:

@@ -303,8 +303,13 @@ def test_the_command_writes_a_folder_by_the_names_that_transformers_js_looks_for
             *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
             *("README.md", "manifest.json"),
         }
-        config = json.loads((folder / "config.json").read_text())
+        config, tokenizer = (
+            json.loads((folder / name).read_text())
+            for name in ("config.json", "tokenizer_config.json")
+        )
         assert config["transformers.js_config"] == {"dtype": dtype}
+        inputs = [each.name for each in Sessions(folder).encoder.get_inputs()]
+        assert tokenizer["model_input_names"] == inputs
 
 
 def test_a_precision_is_refused_where_it_has_no_meaning(

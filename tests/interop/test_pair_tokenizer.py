@@ -83,7 +83,7 @@ def test_ids_of_any_line_are_those_of_transformers(tokenizers: Both, line: str) 
 def test_texts_are_those_of_transformers(tokenizers: Both) -> None:
     ours, theirs, rows = tokenizers
     lines = [line for line in LINES if not typed_symbol(line)]
-    for ids in ours.encode_target(lines):
+    for ids in ours.encode_target(lines) + ours.encode(lines):
         known = [i for i in ids if i != UNKNOWN_ID]
         expected = theirs.decode(
             [rows[i] for i in known], skip_special_tokens=True, clean_up_tokenization_spaces=False
@@ -133,6 +133,19 @@ def test_moses_punctuation_is_known_to_a_model_without_typographic_characters(
     for typed, plain in (("“so”", '"so"'), ("‘so’", "'so'"), ("so – so", "so - so")):
         assert tokenizer.encode([typed]) == tokenizer.encode([plain])
         assert tokenizer.encode_target([typed]) == tokenizer.encode_target([plain])
+
+
+def test_a_character_that_nobody_sees_is_left_out_of_a_source_if_its_own_table_lacks_it(
+    spm_models: tuple[bytes, bytes],
+) -> None:
+    pieces = [*CONTROLS, *sorted(table(spm_models, (), 1).keys() - {*CONTROLS})]
+    for with_joiner in ("vocabulary.json", "target_vocabulary.json"):
+        files = tokenizer_files(spm_models, pieces)
+        files["target_vocabulary.json"] = files["vocabulary.json"]
+        files[with_joiner] = dump_pieces([*pieces, "\u2060"])
+        tokenizer = PairTokenizer(files, PairConfig(separate_vocabularies=True), ("en", "pt"))
+        read = "two \u2060dogs" if with_joiner == "vocabulary.json" else "two dogs"
+        assert tokenizer.encode_source(["two \u2060dogs"]) == tokenizer.encode([read])
 
 
 Corruption = Callable[[dict[str, bytes]], dict[str, bytes]]

@@ -105,10 +105,24 @@ def test_sources_of_all_scripts_have_the_programs_ids(
     tokenizer = train_tokenizer(kind)
     model = make_model(vocab_size=tokenizer.vocab_size).float()
     write_web(tmp_path / "page", TrainedModel(model, tokenizer, "en", "de"))
+    check_pieces(tmp_path / "page", tokenizer)
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+def test_sources_of_an_imported_model_have_the_programs_ids(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
+    trained = import_marian(make_folder().path)
+    write_web(tmp_path / "page", trained)
+    check_pieces(tmp_path / "page", trained.tokenizer)
+
+
+def check_pieces(folder: Path, tokenizer: Tokenizer) -> None:
+    """Compare the ids of texts, and the texts of ids, with the program's."""
     texts = [*SIX_SCRIPTS, *TYPED, *EMOJI, "½ ﬁ ☃\u00ad a\u200bb", *random_texts(1000, 5)]
     texts = [text.strip() for text in texts]
     expected = tokenizer.encode_source(texts)
-    given = {"folder": str(tmp_path / "page"), "nodeModules": str(NODE_MODULES)}
+    given = {"folder": str(folder), "nodeModules": str(NODE_MODULES)}
     found = run_page("pieces", texts=texts, outputs=expected, **given)
     assert found["ids"] == expected
     lacking = [{*tokenizer.pieces(ids)} & {"<unk>", *BYTES} != set() for ids in expected]
