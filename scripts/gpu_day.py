@@ -149,7 +149,8 @@ FULL = Scale(
     large="base",
     trials=(
         *("", "contiguous_blocks", "rows_of_128", "autotune", "autotune,blocks_of_64"),
-        *("loss_by_sums", "sums_in_matmul", "relu_in_matmul", "keys_and_values_at_once"),
+        *("hashed_dropout", "loss_by_sums", "sums_in_matmul", "relu_in_matmul"),
+        "keys_and_values_at_once",
         "contiguous_blocks,rows_of_128,loss_by_sums",
     ),
     published={

@@ -215,14 +215,15 @@ def test_heads_too_wide_for_a_fused_kernel_train_as_the_plain_model(corpus: Enco
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_hashed", [False, True])
 def test_compiled_dropout_has_one_mask_in_both_directions_and_draws_each_element_by_itself(
-    dtype: torch.dtype,
+    dtype: torch.dtype, is_hashed: bool
 ) -> None:
     if not training.can_compile(torch.device("cuda")):
         pytest.skip("PyTorch has no compiler for this GPU")
     rate, count = 0.25, 2**20
     dropout = training.GpuDropout(rate).train()
-    dropout.share = torch.ones((), device="cuda")
+    dropout.share, dropout.is_hashed = torch.ones((), device="cuda"), is_hashed
     x = torch.ones(count, dtype=dtype, device="cuda", requires_grad=True)
     dropped = torch.compile(dropout, dynamic=False)(x)
     dropped.sum().backward()

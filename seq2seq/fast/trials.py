@@ -1,8 +1,8 @@
 """Forms of a training step that wait for a GPU to say whether they are faster.
 
-Each computes the same as the usual one: the tests compare their updates, for `autotune` on a GPU
-alone (tests/test_cuda.py). It is used if the environment variable SEQ2SEQ_TRIALS names it, with a
-comma between several:
+Each computes the same as the usual one, but for dropout's masks: the tests compare their updates,
+for `autotune` on a GPU alone (tests/test_cuda.py). It is used if the environment variable
+SEQ2SEQ_TRIALS names it, with a comma between several:
 
     SEQ2SEQ_TRIALS=loss_by_sums python scripts/benchmarks/training.py --device cuda
 
@@ -23,6 +23,7 @@ TRIALS = {
     "blocks_of_64": "masks in blocks of 64 rows; on an H100 with autotune alone",
     "loss_by_sums": "the sum of the log-probabilities from that of the logits",
     "relu_in_matmul": "bias and ReLU in the matmul before them",
+    "hashed_dropout": "dropout's random numbers are cheap hashes",
     "sums_in_matmul": "the loss's gradient of the weight is summed in the matmul, in float32",
     "keys_and_values_at_once": "those of all cross-attentions by one matmul",
 }

@@ -21,6 +21,7 @@ from seq2seq.fast.graphs import Graphs
 from seq2seq.fast.rows import GridLayout
 from seq2seq.fast.training import (
     FastModel,
+    GpuDropout,
     ResidualNorm,
     StepNumbers,
     can_compile,
@@ -269,6 +270,7 @@ def test_forms_on_trial_compute_the_same(
 ) -> None:
     found = []
     chosen = "relu_in_matmul,loss_by_sums,rows_of_128,autotune,keys_and_values_at_once"
+    chosen += ",hashed_dropout"
     for names in ("", chosen):
         monkeypatch.setenv("SEQ2SEQ_TRIALS", names)
         trainer = make_trainer(corpus, CUDA, torch.float32)
@@ -279,6 +281,8 @@ def test_forms_on_trial_compute_the_same(
         model = trainer.updater.fast.model
         assert isinstance(model.encoder.layers[0].feed_forward, ReluInMatmul) == bool(names)
         assert isinstance(model.decoder, DecoderWithOneProjection) == bool(names)
+        dropouts = [module for module in model.modules() if isinstance(module, GpuDropout)]
+        assert {module.is_hashed for module in dropouts} == {bool(names)}
         assert (trainer.updater.fast.chunk is loss_by_sums) == bool(names)
     torch.testing.assert_close(torch.tensor(found[0]), torch.tensor(found[1]), rtol=1e-4, atol=1e-4)
 

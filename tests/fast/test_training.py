@@ -3,6 +3,7 @@
 import copy
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from seq2seq.fast.training import (
     FastModel,
     GpuDropout,
     choose_layout,
+    hashed_numbers,
     loss_by_sums,
     loss_of_chunk,
     random_keep_mask,
@@ -39,6 +41,11 @@ from seq2seq.transformer import FeedForward, MultiHeadAttention, Transformer, at
 from tests.conftest import MakeModel
 from tests.models import ALL_MODERN
 from tests.toy import encoded_corpus
+
+
+class HashedDropout(GpuDropout):
+    is_hashed = True
+
 
 LEARNED = {"positions": Positions.learned, "max_learned_positions": 20}
 
@@ -271,17 +278,36 @@ def test_sums_between_layers_are_in_the_precision_of_autocast(
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
 
 
+def hashed_keep_mask(x: Tensor, rate: float) -> Tensor:
+    return (hashed_numbers(x) >= rate).to(x.dtype)
+
+
+@pytest.mark.parametrize("draw", [random_keep_mask, hashed_keep_mask])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_elements_are_dropped_at_the_rate_and_independently_of_their_neighbors(rate: float) -> None:
+def test_elements_are_dropped_at_the_rate_and_independently_of_their_neighbors(
+    draw: Callable[[Tensor, float], Tensor], rate: float
+) -> None:
     torch.manual_seed(1)
-    mask = random_keep_mask(torch.empty(2**20, dtype=torch.float64), rate)
+    mask = draw(torch.empty(2**20, dtype=torch.float64), rate)
     assert set(mask.tolist()) == {0.0, 1.0}
     dropped, variance = (mask == 0).double() - rate, rate * (1 - rate)
-    for distance in (1, 2, 3, 4, 5, 64):
+    for distance in (1, 2, 3, 4, 5, 64, 512):
         together = (dropped[distance:] * dropped[:-distance]).mean().item()
         assert abs(together) < 5 * variance / 2**10
     quarters = dropped.view(-1, 4).mean(dim=0)  # each of the four that share a random number
     assert (quarters.abs() < 5 * math.sqrt(variance / 2**18)).all()
+
+
+def test_hashed_numbers_are_uniform_and_independent_of_those_of_other_layers() -> None:
+    torch.manual_seed(1)
+    numbers, others = (hashed_numbers(torch.empty(2**10, 2**10)).flatten() for _ in "12")
+    assert (numbers.dtype, numbers.min() >= 0, numbers.max() < 1) == (torch.float32, True, True)
+    for digits in (numbers * 256, numbers * 2**24 % 256):  # the first eight bits, and the last
+        counts = torch.bincount(digits.long(), minlength=256).double()
+        assert abs(((counts - 2**12).square() / 2**12).sum() - 255) < 5 * math.sqrt(2 * 255)
+    for distance in (0, 1, 2, 2**10):
+        product = (numbers[distance:] - 0.5) * (others[: len(others) - distance] - 0.5)
+        assert abs(product.mean()) < 5 / 12 / 2**10
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -295,7 +321,7 @@ def test_a_mask_of_any_shape_has_that_of_its_input(dtype: torch.dtype) -> None:
     assert ((masks == 0).double().mean(dim=0) - 0.5).abs().max() < 5 * 0.5 / math.sqrt(2000)
 
 
-@pytest.mark.parametrize("kind", [CpuDropout, GpuDropout])
+@pytest.mark.parametrize("kind", [CpuDropout, GpuDropout, HashedDropout])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_kept_and_its_gradient_have_the_mean_of_what_there_was(
     kind: type[nn.Dropout], dtype: torch.dtype
@@ -309,6 +335,8 @@ def test_what_is_kept_and_its_gradient_have_the_mean_of_what_there_was(
     gradient = torch.rand(2**18).to(dtype)
     dropped.backward(gradient)
     kept = dropped != 0
+    assert kept.double().mean().item() == pytest.approx(0.9, abs=5 * 0.3 / 2**9)
+    assert torch.equal(kept, x.grad != 0)
     for before, after in ((x, dropped), (gradient, x.grad)):
         ratio = after[kept].double().sum() / before[kept].double().sum()
         assert ratio.item() == pytest.approx(1 / 0.9, rel=2e-4)
