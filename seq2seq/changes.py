@@ -85,7 +85,8 @@ def changed_classes(model: nn.Module) -> list[str]:
             names[types[0].__qualname__] = None
         replaced = {key for each in own for key, v in vars(each).items() if callable(v)}
         of_instance = {key for key, v in vars(module).items() if callable(v)}
-        for key in sorted((replaced | of_instance) - {"__init__"}):
+        # Python 3.14 makes a function of the annotations of a class.
+        for key in sorted((replaced | of_instance) - {"__init__", "__annotate_func__"}):
             for each in types:
                 if each not in own and isinstance(vars(each).get(key), FunctionType | property):
                     start = each.__module__.removeprefix(f"{PACKAGE}.")
@@ -153,9 +154,23 @@ def _digest(nodes: list[Any]) -> str:
         for inner in ast.walk(node):
             if isinstance(inner, ast.FunctionDef):
                 inner.body = [each for each in inner.body if not _is_text(each)] or [ast.Pass()]
+            if isinstance(inner, ast.JoinedStr):  # Python 3.12 may add an empty text
+                inner.values = [each for each in inner.values if getattr(each, "value", 0) != ""]
         if not _is_text(node):
-            texts.append(ast.unparse(node))
+            texts.append(_written(node))
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+
+
+def _written(node: Any) -> str:
+    """Write a syntax tree in the same way in all versions of Python, unlike `ast.unparse`."""
+    if isinstance(node, list):
+        return f"[{','.join(map(_written, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    # New versions have further fields, which are empty in what old ones can read.
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    inside = ",".join(f"{name}={_written(value)}" for name, value in fields)
+    return f"{type(node).__name__}({inside})"
 
 
 def _is_text(node: ast.AST) -> bool:

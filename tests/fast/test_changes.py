@@ -1,6 +1,6 @@
 """A change of the paper's file is obeyed by training and translation, fast forms or not."""
 
-import importlib
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -96,3 +96,28 @@ def test_the_digests_are_those_of_the_code() -> None:
     now = {key: digest for module in modules for key, digest in changes.digests(module).items()}
     assert now == changes.tested()
     assert changes.changed_functions(*changes.MODULES) == []
+
+
+@pytest.mark.parametrize("name", changes.MODULES)
+def test_in_an_edited_file_all_that_is_as_it_was_keeps_its_digests(
+    name: str, tmp_path: Path
+) -> None:
+    """Another version of Python than this one may have written them."""
+    path, edited = Path(importlib.import_module(f"seq2seq.{name}").__file__), tmp_path / "edited.py"
+    edited.write_text(path.read_text() + "# edited\n")
+    spec = importlib.util.spec_from_file_location(f"seq2seq.{name}", edited)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    now = changes.digests(module)
+    assert [key for key in now if now[key] != changes.tested()[key]] == [f"{name}:file"]
+
+
+def test_the_function_that_python_3_14_makes_of_annotations_is_no_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Own(Transformer):
+        scale: float = 1.0
+
+    for each in (nn.Module, Own):
+        monkeypatch.setattr(each, "__annotate_func__", lambda _: {}, raising=False)
+    assert changes.changed_classes(make_model(Own)) == [Own.__qualname__]
