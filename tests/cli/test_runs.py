@@ -105,6 +105,19 @@ def test_a_validation_set_named_test_is_not_the_test_set(tmp_path: Path, seq2seq
     assert (row["BLEU"], row["BLEU test"], row["BLEU valid/test"]) == (30.0, 10.0, 9.0)
 
 
+def test_tokens_are_the_means_of_a_step_times_the_steps_that_they_stand_for(
+    tmp_path: Path, seq2seq: Callable
+) -> None:
+    run = make_run(tmp_path / "run")
+    lines = [
+        {"step": step, "train/source_tokens": source * 1e4, "train/target_tokens": 5e4}
+        for step, source in ((10, 3.0), (30, 4.0), (31, 5.0))
+    ]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (row,) = json.loads(seq2seq("runs", run, "--format", "json").out)
+    assert (row["steps"], row["million tokens"]) == (31, (10 * 8 + 20 * 9 + 1 * 10) / 100)
+
+
 def test_runs_of_relative_and_of_absolute_names_are_listed_together(
     tmp_path: Path, seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,6 +230,12 @@ def test_the_branches_of_arb_messages_are_texts() -> None:
 
 
 @pytest.mark.parametrize("syntax", [PRINTF, JAVA, ICU, BRACES])
+def test_an_entity_within_a_sentence_is_kept(syntax: Syntax) -> None:
+    [slot] = find_texts("a dog&nbsp;runs", syntax)
+    assert slot.text == ("a dog", Mark("&nbsp;"), "runs")
+
+
+@pytest.mark.parametrize("syntax", [PRINTF, JAVA, ICU, BRACES])
 @given(words=TEXTS)
 def test_no_translation_becomes_a_placeholder(syntax: Syntax, words: str) -> None:
     message = "%d dogs {0} at sea"

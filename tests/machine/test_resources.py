@@ -1,10 +1,12 @@
-"""Threads of the process: batches in parallel."""
+"""Threads of the process, batches in parallel, and the processor's name."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from seq2seq.machine import resources
 from seq2seq.machine.resources import parallel_map
 
 
@@ -26,3 +28,16 @@ def test_results_come_in_order_from_operations_of_one_thread(workers: int) -> No
     with pytest.raises(ZeroDivisionError), parallel_map(workers) as run:
         list(run(lambda number: 1 / number, [1, 0]))
     assert torch.get_num_threads() == 2
+
+
+def test_a_processor_has_the_name_that_linux_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(resources, "Path", lambda _: file)
+    monkeypatch.setattr(resources.platform, "machine", lambda: "aarch64")
+    assert resources.processor_name() == "aarch64"  # a system without the file
+    file.write_text("processor\t: 0\nmodel name\t: Fast 9: 2 GHz\nmodel name\t: another\n")
+    assert resources.processor_name() == "Fast 9: 2 GHz"
+    file.write_text("processor\t: 0\n")
+    assert resources.processor_name() == "aarch64"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from seq2seq.paper.table2 import NAME, paper_bleu, split_compounds, tokenize
+from seq2seq.paper.table2 import NAME, paper_bleu, prepare, split_compounds, tokenize
 
 # The stages
 
@@ -32,6 +32,11 @@ def test_tokens_are_moses(raw: str, tokens: str) -> None:
 )  # fmt: skip
 def test_compounds_are_split_at_hyphens_between_characters(tokens: str, hyphens: str) -> None:
     assert split_compounds(tokens) == hyphens.replace("@", " ##AT##-##AT## ")
+
+
+def test_compounds_are_split_in_german_alone() -> None:
+    assert prepare("Nord-Süd", "de") == "Nord ##AT##-##AT## Süd"
+    assert prepare("Nord-Sud", "fr") == "Nord-Sud"
 
 
 # The counting

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import CorpusConfig
-from seq2seq.errors import UserError
+from seq2seq.errors import UsageError, UserError
 from seq2seq.run.config import Config, read_config
 from seq2seq.settings import SettingKind, flat, settings_of
 
@@ -48,3 +48,9 @@ def test_an_invalid_configuration_is_refused(tmp_path: Path, text: str, says: st
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=says):
         read_config(tmp_path)
+
+
+def test_a_seed_has_63_bits() -> None:
+    assert Config(seed=2**63 - 1).seed == 2**63 - 1
+    with pytest.raises(UsageError, match=f"seed={2**63}"):
+        Config(seed=2**63)
