@@ -12,6 +12,13 @@ from seq2seq.cli.arguments import COMMANDS
 CALLS = [
     ("trian", 2, "invalid choice: 'trian' (choose from"),
     ("translate", 2, "arguments are required: --model; seq2seq translate --help shows how"),
+    ("serve", 2, "arguments are required: --model;"),
+    ("average", 2, "arguments are required: --model;"),
+    ("attention", 2, "arguments are required: --model, --source;"),
+    ("rescore", 2, "arguments are required: --model, -s/--source, -i/--input;"),
+    ("score -i {text}", 2, "arguments are required: -r/--reference;"),
+    ("export", 2, "arguments are required: --model, --to, -o/--output;"),
+    ("import {folder}", 2, "arguments are required: -o/--output;"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} -i {text} --skip *.pdf", 2, "--skip is for the files of a folder"),
     ("translate --model {model} -i {model} --skip .", 2, "--skip '.': names nothing: write such"),

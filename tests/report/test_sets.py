@@ -6,7 +6,7 @@ import pytest
 
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.report.page import curves_svg
-from seq2seq.report.sets import differing_parts, find_warnings
+from seq2seq.report.sets import EXAMPLES, TextSet, choose_samples, differing_parts, find_warnings
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,22 @@ def test_words_that_the_other_text_lacks_are_marked(
     parts = differing_parts(text, other)
     assert "".join(part for part, _ in parts) == text
     assert [part for part, differs in parts if differs] == marked
+
+
+@pytest.mark.parametrize("count", [2, 7, 12, 40])
+def test_the_samples_are_the_ends_and_the_middle_of_the_lines_by_chrf(count: int) -> None:
+    words = [f"word{i:03}" for i in range(count)]
+    outputs = [" ".join(words[:i]) for i in range(count)]  # the later, the more of it is right
+    text = TextSet("valid", ["a"] * count, [" ".join(words)] * count)
+    lines: dict[str, list[int]] = {"worst": [], "median": [], "best": []}
+    for sample in choose_samples(text, outputs):
+        lines[sample.kind].append(sample.line)
+    order = list(range(1, count + 1))
+    assert lines["worst"] == order[:EXAMPLES]
+    assert lines["best"] == order[EXAMPLES:][::-1][:EXAMPLES]
+    middle = order[max(0, count - EXAMPLES) // 2 :][:EXAMPLES]
+    shown = lines["worst"] + lines["best"]
+    assert lines["median"] == [line for line in middle if line not in shown]
 
 
 def test_the_first_lines_of_each_kind_of_suspicious_output_are_shown() -> None:

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.run.lock import sole_writer
+from seq2seq.machine.processes import OneProcess
+from seq2seq.run.lock import lock_run_folder, sole_writer
 
 HOLDER = """
 import sys, time
@@ -51,3 +53,35 @@ def test_a_lock_that_can_t_be_taken_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UserError, match=r"\.lock: can't be written"), sole_writer(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("left", "in_the_way"),
+    [
+        ([], None),
+        (["metrics.jsonl", ".config.yaml.0123456789abcdef.new", "checkpoints/.step_1.new"], None),
+        (["checkpoints/notes/today.txt"], "checkpoints"),
+        (["finished.json"], "finished.json"),
+        (["notes.txt"], "notes.txt"),
+    ],
+)
+def test_a_new_run_overwrites_what_a_run_without_a_checkpoint_has_left(
+    tmp_path: Path, left: list[str], in_the_way: str | None
+) -> None:
+    for name in ["config.yaml", *left]:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    lock = lock_run_folder(tmp_path, OneProcess(), resume="auto", wait=False)
+    if in_the_way is None:
+        with lock as is_resumed:
+            assert not is_resumed
+    else:
+        with pytest.raises(UserError, match=f"{in_the_way}: in the way of a new run"), lock:
+            pass
+    (tmp_path / "config.yaml").unlink()  # of another program
+    with (
+        pytest.raises(UserError, match="in the way of a new run") if left else nullcontext(),
+        lock_run_folder(tmp_path, OneProcess(), resume="auto", wait=False),
+    ):
+        pass
