@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,6 +62,10 @@ class PairsFile:
         """Name a pair, counted from 1, by its line, or its unit in a translation memory."""
         if self._suffix == ".tmx":
             return f"{self._path}, unit {number:,}"
+        if self._suffix == ".jsonl":  # may have blank lines
+            with closing(read_text_lines(self._path)) as lines:
+                numbers = (i for i, line in enumerate(lines, start=1) if line.strip())
+                number = next(islice(numbers, number - 1, None), number)
         return f"{self._path}:{number + bool(self._header)}"
 
     def remarks(self) -> Iterator[str]:

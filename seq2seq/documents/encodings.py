@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from seq2seq.errors import UserError
 
 _BOMS = {
+    codecs.BOM_UTF32_LE: "utf-32-le",  # begins as that of UTF-16 does
+    codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",

@@ -198,7 +198,6 @@ class FolderTranslation:
             choose_format(path.name, beginning)
         except UserError:
             return False
-        self.texts.append(_printable(path.relative_to(self.folder)))
         return True
 
     def _translate(self, path: Path, target: Path, entry: Made) -> None:
@@ -224,6 +223,8 @@ class FolderTranslation:
         self._make(made, lambda: write_file(target, content))
         shutil.copymode(path, target)
         self.translated += 1
+        if not is_document(path.name):
+            self.texts.append(name)
         self.report(
             f"{name}: translated"
             if warnings.lines

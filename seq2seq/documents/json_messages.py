@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any
 
 from seq2seq.documents.document import (
@@ -27,6 +28,7 @@ from seq2seq.documents.placeholders import (
     is_language,
     only_language,
 )
+from seq2seq.documents.spans import NO_TEXT
 from seq2seq.errors import UserError
 
 # A string, with the colon after it if it is a key, or a bracket
@@ -101,7 +103,13 @@ def _slots(content: str, match: re.Match[str], syntax: Syntax) -> Iterator[Slot]
 
 def quote_json(text: str) -> str:
     """Write a text as it stands between quotation marks."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return _dump(text)[1:-1]
+
+
+def _dump(value: object, **options: Any) -> str:
+    """Write JSON, with escapes for half a surrogate pair alone, which no encoding can write."""
+    written = json.dumps(value, ensure_ascii=False, **options)
+    return NO_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
 
 
 _MEMBER = re.compile(r'[\s,{]*("(?:[^"\\]|\\.)*+")\s*:\s*')
@@ -124,12 +132,14 @@ def read_xcstrings(content: str, languages: Languages) -> Iterator[Slot]:
         source = _find(localizations, languages.source)
         target = _find(localizations, languages.target)
         forms = localizations.get(source) or ({"stringUnit": {"value": key}} if is_source else None)
-        is_done = any(unit.get("state") != "new" for unit in _empty(localizations.get(target))[1])
+        earlier = _empty(localizations.get(target), "")[1]
+        is_done = any(unit.get("state") != "new" for unit in earlier)
         if is_done or source == target != "":
             continue
-        emptied, units = _empty(forms)
+        gap = token_hex(16)  # nobody knows it, so no document has it
+        emptied, units = _empty(forms, gap)
         new = {**entry, "localizations": {**localizations, target or languages.target: emptied}}
-        yield from _fill(start, end, new, [unit["value"] for unit in units])
+        yield from _fill(start, end, new, [unit["value"] for unit in units], gap)
 
 
 def _members(content: str, at: int) -> Iterator[tuple[str, Any, int, int]]:
@@ -146,30 +156,36 @@ def _find(localizations: Mapping[str, object], language: str) -> str:
     return language if language in codes else next(iter(codes), "")
 
 
-def _empty(localization: object) -> tuple[object, list[dict[str, Any]]]:
-    """Return a localization with U+0000 for the value of each unit, and its units."""
+def _empty(localization: object, gap: str) -> tuple[object, list[dict[str, Any]]]:
+    """Return a localization with `gap` for the value of each unit, and its units."""
     units = []
 
     def empty(form: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(form.get("value"), str):
             return form
         units.append(form)
-        new = {"state": "needs_review", "value": "\0"}
+        new = {"state": "needs_review", "value": gap}
         return {**new, **form, **new}
 
     return json.loads(json.dumps(localization), object_hook=empty), units
 
 
-def _fill(start: int, end: int, entry: dict[str, Any], texts: list[str]) -> Iterator[Slot]:
+def _fill(
+    start: int, end: int, entry: dict[str, Any], texts: list[str], gap: str
+) -> Iterator[Slot]:
     """Make slots of texts, and of what Xcode writes around them in an entry."""
-    if not any(is_language((text,)) for text in texts):
+    if not any(map(_is_translated, texts)):
         return
-    written = json.dumps(entry, indent=2, separators=(",", " : "), ensure_ascii=False)
-    before, *pieces = written.replace("\n", "\n    ").split("\\u0000", len(texts))
+    written = _dump(entry, indent=2, separators=(",", " : "))
+    before, *pieces = written.replace("\n", "\n    ").split(gap)
     yield Slot((), start, end, lambda _: before)
     for text, after in zip(texts, pieces, strict=True):
 
         def write(translation: Text, text: str = text, after: str = after) -> str:
             return quote_json(write_text(translation or (text,))) + after
 
-        yield Slot((text,) if is_language((text,)) else (), end, end, write)
+        yield Slot((text,) if _is_translated(text) else (), end, end, write)
+
+
+def _is_translated(text: str) -> bool:
+    return is_language((text,)) and not NO_TEXT.search(text)

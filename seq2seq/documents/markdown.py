@@ -21,6 +21,7 @@ from seq2seq.documents.spans import (
     split_at,
     tag_piece,
 )
+from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -62,7 +63,8 @@ _FORMS = {
     rf"(?P<ticks>`++)(?!`)[\s\S]*?(?<!`)(?P=ticks)(?!`)(?:{_STYLE})?",
     "address": r"<[A-Za-z][\w+.-]*+:[^\s<>]*+>|<[^\s<>@]++@[^\s<>]++>"
     r"|(?:https?://|www\.)[^\s<>\]]*[^\s<>.,;:!?\"')\]*_~]",
-    "name": r"\{\{[^{}]*+\}\}|(?<!\w):[a-z][\w+-]*+:|\[\^[^\[\]\s]++\]|\+\+[\w+-]+\+\+",
+    "name": r"\{\{[^{}]*+\}\}|(?<!\w):[a-z][\w+-]*+:|\+\+[\w+-]+\+\+",
+    "note": r"\[\^[^\[\]\s]++\]",
     "reference": r"!?\[\[[^\[\]\n]++\]\]|\[-?@[^\[\]]++\]|\\[A-Za-z]++(?:\{[^{}\n]*+\})*+",
     "tag": r"</?[A-Za-z][^<>]*+>",
     "entity": ENTITY,
@@ -72,6 +74,7 @@ _FORMS = {
     "run": r"\*+|_+|~~",
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()))
+_MOST_LACKING = 5  # cells that tables lack, for each character of a document
 _MAX_LABEL = 1000  # characters, as CommonMark has it
 _HARD_BREAK = re.compile(r"\\|  ")  # after the text of a line
 # What would begin a block at the start of a line: a backslash goes before its last sign
@@ -94,6 +97,7 @@ def read_markdown(content: str, _languages: Languages) -> Iterator[Slot]:
     env: dict[str, Any] = {}
     text = "\n".join(content[a:b] for a, b in lines)
     text = _FORMULA.sub(lambda match: "\n" * match[0].count("\n"), text)
+    _check_tables(text)
     parser.block.parse(text, parser, env, tokens)
     labels = set(env.get("references", {}))
 
@@ -105,6 +109,19 @@ def read_markdown(content: str, _languages: Languages) -> Iterator[Slot]:
             for group in _locate(content, lines[first:after], token.content, cell_end, in_table):
                 yield from _slots(content, group, labels, in_table)
                 cell_end = group[-1][1]
+
+
+def _check_tables(text: str) -> None:
+    """Refuse many cells that are not there, which markdown-it would add to short rows."""
+    signs = lacking = 0
+    for line in text.split("\n"):
+        if "-" in line and not line.strip("-:| \t>"):  # the line below the header
+            signs = line.count("|")
+        elif not line.strip():
+            signs = 0
+        lacking += max(0, signs - 1 - line.count("|"))
+    if lacking > _MOST_LACKING * len(text):
+        raise UserError(f"the rows of its tables lack {lacking:,} cells that their headers have")
 
 
 def _locate(
@@ -135,7 +152,7 @@ def _slots(
     offsets: list[int] = []
     for start, end in lines:
         offsets += range(start, end + 1)
-    pieces = _with_labels(text, _with_emphasis(text, _read(text)), labels)
+    pieces = with_labels(text, _with_emphasis(text, _read(text)), labels)
     groups: list[list[Piece]] = [[]]
     for piece in pieces:
         if text[piece.start] == "\n" and _HARD_BREAK.match(content, offsets[piece.start]):
@@ -161,6 +178,8 @@ def _read(text: str) -> list[Piece]:
                 return Piece(*span, html.unescape(raw))
             case "picture" | "start" | "comment" | "command" | "style":
                 return Piece(*span, Mark(raw), "outside")
+            case "note":  # a word in its place would touch the word before it
+                return Piece(*span, Mark(raw))
             case "open" | "close" as kind:
                 return Piece(*span, Mark(raw, kind), "[")
             case "tag":
@@ -211,7 +230,7 @@ def _with_emphasis(text: str, pieces: list[Piece]) -> list[Piece]:
     return marks
 
 
-def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece]:
+def with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece]:
     """Give links that are defined by their text, such as `[guide]`, the text as their label."""
     from markdown_it.common.utils import normalizeReference
 
@@ -222,9 +241,11 @@ def _with_labels(text: str, pieces: list[Piece], labels: set[str]) -> list[Piece
             waiting.append(index)
         elif piece.tag == "[" and waiting:
             opening = waiting.pop()
-            label = text[marked[opening].end : piece.start]
-            is_label = raw in ("]", "][]") and len(label) < _MAX_LABEL
-            if is_label and normalizeReference(label) in labels:
+            start = marked[opening].end
+            if raw not in ("]", "][]") or piece.start - start >= _MAX_LABEL:
+                continue
+            label = text[start : piece.start]
+            if normalizeReference(label) in labels:
                 value = Mark(f"][{label}]".replace("\n", " "), "close")
                 # Without a tag, they are part of the text, even at its edges.
                 marked[opening] = marked[opening]._replace(tag="")

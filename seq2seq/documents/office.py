@@ -295,7 +295,8 @@ class _Word:
         for local, child in children:
             if local == "t":
                 text = re.sub(r"[^\S\t]", " ", read_string(child))
-                yield _Item(text, run.start, run.end, format=formatting)
+                if text:  # `<w:t/>` is none
+                    yield _Item(text, run.start, run.end, format=formatting)
             else:
                 mark = Mark(f"{self._run}{formatting}{child.raw}{self._run_end}")
                 yield _Item(mark, child.start, child.end, run=run)

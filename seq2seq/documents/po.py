@@ -18,8 +18,9 @@ from seq2seq.documents.placeholders import (
 from seq2seq.documents.spans import LINE_END, split_at
 from seq2seq.errors import UserError
 
+# Languages have six forms of plurals at most, and each has all texts of the plural.
 _LINE = re.compile(
-    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr)(?:[ \t]*+\[[ \t]*+(\d{1,3})[ \t]*+\])?)?+"
+    r"\s*+(?:(msgctxt|msgid_plural|msgid|msgstr)(?:[ \t]*+\[[ \t]*+(\d)[ \t]*+\])?)?+"
     r'[ \t]*+((?:"(?:[^"\\]|\\.)*+"[ \t]*+)*+)'
 )
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')

@@ -37,7 +37,7 @@ TICKED = (
     r"(?<![\w`])(?::[\w+.-]{1,40}+(?::[\w+.-]{1,40}+)?:)?(?P<ticks>`{1,3}+)"
     r"(?!\s)[^`\n]{1,500}+(?<!\s)(?P=ticks)(?!`)_{0,2}+(?!\w)"
 )
-_NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
+NO_TEXT = re.compile(r"[\ud800-\udfff]")  # half a character, which no encoding can write
 
 
 class Piece(NamedTuple):
@@ -100,7 +100,7 @@ def in_place(
     pieces = _trim(*_find_pairs(pieces), outside)
     source = join_strings(piece.value for piece in pieces)
     words = only_strings(source)
-    if not any(map(str.isalpha, words)) or _NO_TEXT.search(words):
+    if not any(map(str.isalpha, words)) or NO_TEXT.search(words):
         return []
     start, end = pieces[0].start, pieces[-1].end
 

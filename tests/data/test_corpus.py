@@ -66,6 +66,13 @@ def test_the_same_pairs_from_files_tsv_and_json_lines(
     assert read(of_pairs(tmp_path / "text.jsonl", jsonl)) == pairs
 
 
+def test_a_pair_is_named_by_its_line_also_after_blank_lines(tmp_path: Path) -> None:
+    row = '{"en": "a", "de": "b"}\n'
+    split = Split(of_pairs(tmp_path / "text.jsonl", f"\n{row} \n\n{row}"), "train")
+    assert len(list(split.pairs())) == 2
+    assert [split.locate(number) for number in (1, 2)] == [f"{split}:2", f"{split}:5"]
+
+
 cell = st.text(st.sampled_from('"\t, aü'), max_size=4)
 cells = st.lists(st.tuples(cell, cell), min_size=1)
 

@@ -17,6 +17,8 @@ XML = "<?xml version='1.0' encoding='{}'?><a>é</a>"
         ("é".encode(), None, "utf-8"),
         (codecs.BOM_UTF8 + "é".encode(), None, "utf-8"),
         (codecs.BOM_UTF16_BE + "é".encode("utf-16-be"), None, "utf-16-be"),
+        (codecs.BOM_UTF32_LE + "é".encode("utf-32-le"), None, "utf-32-le"),
+        (codecs.BOM_UTF32_BE + "é".encode("utf-32-be"), None, "utf-32-be"),
         ("a = é".encode("utf-16-le"), None, "utf-16-le"),
         (XML.format("UTF-16").encode("utf-16-be"), encodings.XML, "utf-16-be"),
         (XML.format("utf-16").encode(), encodings.XML, "utf-8"),  # which it says, but is not

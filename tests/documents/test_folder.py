@@ -220,11 +220,14 @@ def test_text_is_translated_whatever_its_name_and_each_file_is_named(night: Nigh
     }  # fmt: skip
     for name, text in untranslated.items():
         night.write(name, text)
-    assert night.run() == ["d.pdf"]
+    night.write("refused", "broken")
+    assert night.run() == ["d.pdf", "refused"]
+    (night.source / "refused").unlink()
+    (night.output / "refused").unlink()
     assert {night.read(name) for name in names} == {"A DOG\n"}
     assert {name: night.read(name) for name in untranslated} == untranslated
     assert night.said("translated line by line, as text: ") == ", ".join(names)
-    assert "--format txt" in night.said("copied: no suffix 3, .csv 2, ")
+    assert "--format txt" in night.said("copied: no suffix 4, .csv 2, ")
     assert [r for r in night.reports if r.endswith(": translated")] == [
         f"{name}: translated" for name in names
     ]

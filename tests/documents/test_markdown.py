@@ -1,10 +1,16 @@
 """Markdown: what is translated, what stays, and markdown-it that reads it afterwards."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 
 from seq2seq.documents.document import Mark
+from seq2seq.documents.markdown import with_labels
+from seq2seq.documents.spans import Piece
+from seq2seq.documents.translate import Plan
+from seq2seq.errors import UserError
 from tests.documents.hostile import TEXTS, assert_unchanged, join_words, read, strings, upper
 
 MARKDOWN = """---
@@ -92,6 +98,38 @@ def test_links_pictures_and_comments_are_marks(content: str, marks: list[str]) -
 def test_footnotes_and_definitions_are_texts_of_their_own() -> None:
     document = read("md", "Word\n: Meaning\n\n[^1]: A note\n[^b]: Another [^1]")
     assert strings(document) == ["Word", "Meaning", "A note", "Another [^1]"]
+
+
+def test_the_sign_of_a_footnote_is_no_word() -> None:
+    plan = Plan(read("md", "She is reading.[^1] The dogs[^b] eat.\n").texts)
+    assert plan.lines == ["She is reading. The dogs eat."]
+
+
+def test_tables_that_lack_more_cells_than_a_writer_leaves_out_are_refused() -> None:
+    def table(columns: int, rows: int) -> str:
+        return f"{'|a' * columns}\n{'|-' * columns}\n" + "Dog\n" * rows
+
+    assert len(read("md", table(8, 40)).texts) == 8 + 40
+    for content in (table(300, 300), f"> {table(300, 300)}", table(100, 60) * 9):
+        with pytest.raises(UserError, match=r"tables lack [0-9,]+ cells"):
+            read("md", content.replace("\n", "\n> ") if content[0] == ">" else content)
+
+
+def test_no_longer_text_than_a_label_is_looked_up_as_one() -> None:
+    class Counted(str):
+        __slots__ = ()
+
+        def __getitem__(self, key: Any) -> str:
+            found = super().__getitem__(key)
+            sizes.append(len(found))
+            return found
+
+    sizes: list[int] = []
+    text = Counted("[" * 3000 + "]" * 3000)
+    pieces = [Piece(i, i + 1, Mark(sign, "open" if sign == "[" else "close"), "[")
+              for i, sign in enumerate(str(text))]  # fmt: skip
+    assert with_labels(text, pieces, set()) == pieces
+    assert max(sizes) < 1000
 
 
 def test_translations_are_broken_into_lines_that_begin_no_block() -> None:

@@ -99,6 +99,12 @@ def test_plural_forms_are_translated_from_what_serves_them() -> None:
         assert strings(read("po", entry + empty)) == expected
 
 
+def test_more_plural_forms_than_any_language_has_are_refused() -> None:
+    entry = 'msgid "One dog"\nmsgid_plural "%d dogs"\nmsgstr[0] ""\nmsgstr[10] ""\n'
+    with pytest.raises(UserError, match="line 4: not a keyword"):
+        read("po", entry)
+
+
 def test_translations_are_indented_as_the_entry_is() -> None:
     document = read("po", '\tmsgid "a\\nb"\r\n\tmsgstr ""\r\n')
     lines = document.join([("c",), ("d",)]).splitlines()

@@ -252,6 +252,16 @@ def test_hostile_archives_are_refused(content: bytes, message: str) -> None:
         read_docx(content, LANGUAGES)
 
 
+def test_a_paragraph_with_an_empty_text_stays_if_nothing_is_translated() -> None:
+    english = '<w:rPr><w:lang w:val="en-GB"/></w:rPr>'
+    for first in (f"{english}<w:t></w:t><w:br/><w:t>A dog</w:t>", f"{english}<w:t/>", "<w:t/>"):
+        content = word(
+            f"<w:p><w:r>{first}</w:r>{run('A dog')}<w:r><w:t/></w:r>{run(' runs')}</w:p>"
+        )
+        file = read_docx(content, LANGUAGES)
+        assert file.join(run_plan(Plan(file.texts), lambda _: "")) == content
+
+
 def test_hidden_words_stay_and_spacing_of_letters_cuts_no_word() -> None:
     hidden, shown = "<w:rPr><w:vanish/></w:rPr>", '<w:rPr><w:vanish w:val="0"/></w:rPr>'
     file = docx(f"<w:p>{run('A ')}{run('secret ', hidden)}{run('dog', shown)}{run(' runs')}</w:p>")

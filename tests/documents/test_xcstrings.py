@@ -1,6 +1,7 @@
 """Apple's catalogues of strings: each gets the target language, and nothing else changes."""
 
 import json
+import re
 from typing import Any
 
 from seq2seq.documents.document import Languages
@@ -31,6 +32,26 @@ STRINGS: dict[str, Any] = {
 def dump(entries: dict[str, Any]) -> str:
     catalogue = {"sourceLanguage": "en", "strings": entries, "version": "1.0"}
     return json.dumps(catalogue, indent=2, separators=(",", " : "), ensure_ascii=False) + "\n"
+
+
+def test_an_entry_keeps_what_it_has_beside_its_texts() -> None:
+    strange = ["\\u0000 as C", "\0", "\ud800", "\\ud800", "\u2028 😀"]
+    entries = {
+        "A dog": {"comment": " ".join(strange)},
+        "A \0 cat": {},
+        "A \ud800 bird": {"comment": "stays"},
+        "A %d fox": {"localizations": {"en": forms("A fox", "\udfff", "A \ud800 fox", "new")}},
+    }
+    content = re.sub(r"[\ud800-\udfff]", lambda x: f"\\u{ord(x[0]):x}", dump(entries))
+    document = read("xcstrings", content)
+    assert strings(document) == ["A dog", "A \0 cat", "A fox"]
+    assert document.join(document.texts).encode()
+    expected = json.loads(json.dumps(entries))
+    for key, value in (("A dog", "X"), ("A \0 cat", "Y")):
+        expected[key]["localizations"] = {"de": unit(value, "needs_review")}
+    fox = forms("Z", "\udfff", "A \ud800 fox", "needs_review")
+    expected["A %d fox"]["localizations"]["de"] = fox
+    assert json.loads(document.join([("X",), ("Y",), ("Z",)]))["strings"] == expected
 
 
 def test_strings_without_the_target_get_it_and_all_else_stays() -> None:

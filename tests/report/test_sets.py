@@ -1,5 +1,6 @@
 """What is shown of a test set and of two systems, counted by hand."""
 
+import time
 from typing import Any
 
 import pytest
@@ -42,6 +43,17 @@ def test_the_samples_are_the_ends_and_the_middle_of_the_lines_by_chrf(count: int
     middle = order[max(0, count - EXAMPLES) // 2 :][:EXAMPLES]
     shown = lines["worst"] + lines["best"]
     assert lines["median"] == [line for line in middle if line not in shown]
+
+
+def test_long_texts_of_few_words_are_compared_in_little_time() -> None:
+    def measure(size: int) -> float:
+        text, other = "中国" * size, "国国中" * (2 * size // 3)
+        begun = time.thread_time()
+        parts = differing_parts(text, other)
+        assert "".join(part for part, _ in parts) == text
+        return time.thread_time() - begun
+
+    assert measure(150) < 15 * measure(45)
 
 
 def test_the_first_lines_of_each_kind_of_suspicious_output_are_shown() -> None:
