@@ -125,27 +125,49 @@ def give_name(path: Path, file: BinaryIO, partial_path: Path) -> None:
     system.flush(path.parent)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file whole or not at all; what was there before stays if it can't be written."""
+def write_file(path: Path, content: bytes, max_bytes: int | None = None) -> None:
+    """Write one file whole or not at all; what was there before stays if it can't be written.
+
+    Content of more than `max_bytes` bytes, which its readers would refuse, is refused.
+    """
+    if max_bytes is not None and len(content) > max_bytes:
+        size = f"it would have {len(content):,} bytes, and {max_bytes:,} are read"
+        raise UserError(f"{path}: can't be written: {size}")
     with errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = _temporary_name(_shortened(path))
-        try:
-            with new.open("xb") as file, system.locked(new, file):
-                _keep_mode(file, path)
-                file.write(content)
-                give_name(path, file, new)
-        finally:
-            _remove(new)
+        with _new_file(path) as (new, file):
+            _keep_mode(file, path)
+            file.write(content)
+            give_name(path, file, new)
 
 
 def copy_file(path: Path, copy: Path) -> None:
     """Copy a file or a link whole or not at all, with its mode and times."""
     with errors_as_user_errors(copy):
-        new = _temporary_name(_shortened(copy))
-        try:
-            shutil.copy2(path, new, follow_symlinks=False)
+        if path.is_symlink():
+            new = _temporary_name(_shortened(copy))
+            try:
+                shutil.copy2(path, new, follow_symlinks=False)
+                new.replace(copy)
+            finally:
+                _remove(new)
+            return
+        with _new_file(copy) as (new, file):
+            shutil.copy2(path, new)
+            system.let_go(file)
             new.replace(copy)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a file beside the one that it is to replace, locked, so that no process removes it."""
+    while True:
+        new = _temporary_name(_shortened(path))
+        try:
+            with new.open("xb") as file, system.locked(new, file):
+                if new.exists():  # no process has taken it for a leftover before it was locked
+                    yield new, file
+                    return
         finally:
             _remove(new)
 
@@ -251,8 +273,8 @@ def _remove_leftovers(paths: Iterable[Path]) -> None:
         name = _final_name(path)
         if name is not None and path.suffix == ".old":
             _put_back(path, path.with_name(name))
-        elif name is not None and _is_unlocked(path):
-            _remove(path)
+        elif name is not None:
+            _remove_unlocked(path)
 
 
 def _publish(new: Path, folder: Path) -> None:
@@ -306,13 +328,13 @@ def _keep_mode(file: BinaryIO, path: Path) -> None:
             system.set_mode(file, stat.S_IMODE(status.st_mode))
 
 
-def _is_unlocked(path: Path) -> bool:
-    """Return whether a file or a folder can be locked; False where the file system has no locks."""
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file or a folder, but no link, if it can be locked."""
     if path.is_symlink():
-        return False
+        return
     with suppress(OSError), system.locked(path, wait=False) as is_held:
-        return bool(is_held)
-    return False
+        if is_held:
+            _remove(path)
 
 
 def _remove(path: Path) -> None:
@@ -323,8 +345,8 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-MAX_BYTES = 64 * 1024
-"""The largest file of settings that is read; this program's are far smaller."""
+MAX_BYTES = 2 * 2**20
+"""The largest JSON file of settings, progress or scores; one for a hundred languages has 200 KB."""
 
 
 @contextmanager

@@ -58,7 +58,8 @@ class ScoreRecord:
 
 def record_scores(run: Path, record: ScoreRecord) -> None:
     """Write the scores of a run, for `read_scores`."""
-    write_file(RunFolder(run).scores, json.dumps(asdict(record), indent=2).encode() + b"\n")
+    content = json.dumps(asdict(record), indent=2).encode()
+    write_file(RunFolder(run).scores, content + b"\n", MAX_BYTES)
 
 
 def read_scores(run: Path) -> ScoreRecord | None:

@@ -14,7 +14,7 @@ from seq2seq.batches import BatchStatistics
 from seq2seq.config import NormPosition, TrainingConfig, TransformerConfig
 from seq2seq.data.corpus import DataConfig
 from seq2seq.errors import UsageError, UserError, check_number
-from seq2seq.files import MAX_BYTES, read_regular_file
+from seq2seq.files import read_regular_file
 from seq2seq.run.folder import RunFolder
 from seq2seq.search import SearchConfig
 from seq2seq.settings import fixed, free, place
@@ -83,6 +83,8 @@ class Config:
 # Read from a run.
 
 
+MAX_CONFIG_BYTES = 256 * 1024
+"""The largest `config.yaml`: that of some 450 languages, each with text of its own."""
 _MAX_DEPTH = 10  # of a config.yaml
 
 
@@ -92,7 +94,7 @@ def read_config(run: Path) -> Config:
     if not path.exists():
         raise UserError(f"{path}: no such file; give the folder of a run")
     try:
-        text = read_regular_file(path, MAX_BYTES).decode()
+        text = read_regular_file(path, MAX_CONFIG_BYTES).decode()
         _check_syntax(text)
         saved = OmegaConf.create(text)
         _check_values(OmegaConf.to_container(saved))

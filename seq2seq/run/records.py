@@ -8,17 +8,21 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tqdm import tqdm
 
 from seq2seq.config import TrainingConfig
 from seq2seq.errors import UserError
-from seq2seq.files import read_regular_file, write_file
+from seq2seq.files import open_regular_file, write_file
 from seq2seq.run.folder import RunFolder
 from seq2seq.trainer import Metrics, Progress, Recorder
+
+if TYPE_CHECKING:  # imported when it writes
+    from torch.utils.tensorboard import SummaryWriter
 
 T = TypeVar("T")
 logger = logging.getLogger("seq2seq")
@@ -53,7 +57,7 @@ def set_name(metric: str) -> str:
     return middle[0] if middle else first
 
 
-_MAX_BYTES = 2**27  # a run of 300,000 steps, recorded at each, writes 100 MB
+_MAX_BYTES = 2**29  # a run of 300,000 steps, recorded at each, writes 100 MB
 _MAX_RECORD_BYTES = 64 * 1024
 
 
@@ -68,28 +72,26 @@ class FileRecorder(Recorder):
         self.path = self.folder.metrics
         self.failed: set[Path] = set()
         self.bar = tqdm(disable=True)
+        self.events: SummaryWriter | None = None
         self.logged = time.monotonic()
 
     def start_log(self) -> None:
         """Write the log so far, and each line from now on."""
         if self.log_file is not None:
-            self.log_file.write_to(self.folder.log)
+            with self._or_warn(self.folder.log):
+                self.log_file.write_to(self.folder.log)
 
     def open(self, progress: Progress, config: TrainingConfig) -> None:
         """Read the records of the steps before, and show the bar."""
-        if self.path.exists():
-            records = list(read_metrics(self.path))
-            if corrupt := len(self.path.read_bytes().splitlines()) - len(records):
-                logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
-            earlier = (record for record in records if record["step"] <= progress.step)
-            content = "".join(json.dumps(record) + "\n" for record in earlier)
-            write_file(self.path, content.encode())
-        with warnings.catch_warnings():
+        with self._or_warn(self.path):
+            self._keep_earlier(progress.step)
+        with self._or_warn(self.folder.events), warnings.catch_warnings():
             # TensorBoard imports what it doesn't need, some of it deprecated.
             warnings.simplefilter("ignore")
             from torch.utils.tensorboard import SummaryWriter
-        # It drops what earlier files have from this step on.
-        self.events = SummaryWriter(str(self.folder.events), purge_step=progress.step + 1)
+
+            # It drops what earlier files have from this step on.
+            self.events = SummaryWriter(str(self.folder.events), purge_step=progress.step + 1)
         self.max_steps, self.max_minutes = config.max_steps, config.max_minutes
         self.first_step, self.first_second = progress.step, progress.seconds
         limited = bool(self.max_steps or self.max_minutes)
@@ -102,6 +104,16 @@ class FileRecorder(Recorder):
         self.newest: Metrics = {}
         self.updated = progress.seconds
         """When the last update was done, in seconds of training."""
+
+    def _keep_earlier(self, step: int) -> None:
+        """Drop the records of later steps than this one."""
+        if not self.path.exists():
+            return
+        records = list(read_metrics(self.path))
+        if corrupt := len(self.path.read_bytes().splitlines()) - len(records):
+            logger.warning(f"{self.path}: {corrupt:,} lines are not records and are skipped")
+        earlier = (record for record in records if record["step"] <= step)
+        write_file(self.path, "".join(json.dumps(record) + "\n" for record in earlier).encode())
 
     def show_progress(self, progress: Progress) -> None:
         """Update the bar."""
@@ -153,8 +165,9 @@ class FileRecorder(Recorder):
     def close(self) -> None:
         """Close the bar and the event file."""
         self.bar.close()
-        with self._or_warn(self.folder.events):
-            self.events.close()
+        if self.events is not None:
+            with self._or_warn(self.folder.events):
+                self.events.close()
 
     def _left(self, progress: Progress) -> str:
         """Describe the time left until the first limit."""
@@ -172,6 +185,8 @@ class FileRecorder(Recorder):
     def _write(self, step: int, metrics: Metrics) -> None:
         with self._or_warn(self.path), self.path.open("ab") as file:
             file.write(json.dumps({"step": step, **metrics}).encode() + b"\n")
+        if self.events is None:
+            return
         with self._or_warn(self.folder.events):
             for name, value in metrics.items():
                 self.events.add_scalar(name, value, step)
@@ -199,18 +214,19 @@ def _describe(metrics: Metrics) -> tuple[str, str]:
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:
     """Read the records of a `metrics.jsonl`; skip corrupt lines, such as an incomplete one."""
-    for line in io.BytesIO(read_regular_file(path, _MAX_BYTES)):
-        try:
-            record = json.loads(line[:_MAX_RECORD_BYTES])
-        except (ValueError, RecursionError):
-            continue
-        if (
-            isinstance(record, dict)
-            and all(type(value) in (int, float) for value in record.values())
-            and all(abs(value) < 2**63 for value in record.values() if type(value) is int)
-            and type(record.get("step")) is int
-        ):
-            yield record
+    with open_regular_file(path, _MAX_BYTES) as file:
+        for line in iter(partial(file.readline, _MAX_RECORD_BYTES), b""):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if (
+                isinstance(record, dict)
+                and all(type(value) in (int, float) for value in record.values())
+                and all(abs(value) < 2**63 for value in record.values() if type(value) is int)
+                and type(record.get("step")) is int
+            ):
+                yield record
 
 
 class DeferredFileHandler(MemoryHandler):

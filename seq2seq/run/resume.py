@@ -25,7 +25,8 @@ _DATA_HINT = (
     "; no key of data has changed since config.yaml was written, so the text itself has, or"
     f" data.valid{_GO_ON}"
 )
-_MAX_CHANGES = 3  # that an error names
+_NAMED_CHANGES = 3  # in an error
+_MAX_CHANGES = 200  # in a checkpoint: a run may be resumed without end
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,16 @@ class RunState:
                 )
         return before
 
-    def changes(self, before: "RunState") -> list[str]:
-        """Describe each changed setting in one line."""
+    def record_changes(self, before: "RunState") -> list[str]:
+        """Describe each changed setting in one line; the progress keeps the newest lines."""
         changes = []
         for name, now in self.changeable.items():
             then = before.changeable.get(name)
             if then != now:
                 changes.append(f"{name}: {then} before, {now} now")
+        recorded = self.progress.changes
+        recorded += [f"{change}, from step {before.progress.step:,}" for change in changes]
+        del recorded[:-_MAX_CHANGES]
         return changes
 
 
@@ -130,8 +134,9 @@ def data_changes(run: Path, config: Config) -> str:
         for key in sorted({**before, **now}, key=_is_place)  # the text counts, not its place
         if before.get(key) != now.get(key) and not key.startswith(_NOT_TRAINED_ON)
     ]
-    more = [f"{len(changes) - _MAX_CHANGES} more changes"] if len(changes) > _MAX_CHANGES else []
-    return "; ".join([*changes[:_MAX_CHANGES], *more])
+    unnamed = len(changes) - _NAMED_CHANGES
+    more = [f"{unnamed} more changes"] if unnamed > 0 else []
+    return "; ".join([*changes[:_NAMED_CHANGES], *more])
 
 
 _NOT_TRAINED_ON = ("name", "valid_sets.", "test.", "test_sets.")

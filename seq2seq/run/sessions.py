@@ -20,12 +20,13 @@ import seq2seq
 from seq2seq.changes import is_own
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
-from seq2seq.files import MAX_BYTES, parse_json, read_regular_file, write_file
+from seq2seq.files import open_regular_file, parse_json, write_file
 from seq2seq.machine.resources import machine_name
 from seq2seq.run.folder import RunFolder
 from seq2seq.text import without_secrets
 
 _GIT_SECONDS = 10
+_MAX_BYTES = 2**24  # 40,000 starts
 _PACKAGE = Path(seq2seq.__file__).parent
 
 
@@ -103,12 +104,15 @@ def this_session(
     )
 
 
-def add_session(run: Path, session: Session) -> None:
-    """Append a session to those of a run."""
+def add_session(run: Path, session: Session, max_bytes: int = _MAX_BYTES) -> None:
+    """Append a session to those of a run; the oldest are removed from a file that is too large."""
     path = RunFolder(run).sessions
-    before = path.read_bytes() if path.exists() else b""
+    content = path.read_bytes() if path.exists() else b""
     # A file name that is not UTF-8 holds half surrogate pairs, which JSON spells as escapes.
-    write_file(path, before + json.dumps(asdict(session)).encode() + b"\n")
+    content += json.dumps(asdict(session)).encode() + b"\n"
+    if (surplus := len(content) - max_bytes) > 0:
+        content = content[content.index(b"\n", surplus - 1) + 1 :]
+    write_file(path, content)
 
 
 def read_sessions(run: Path) -> list[Session]:
@@ -117,8 +121,9 @@ def read_sessions(run: Path) -> list[Session]:
 
 
 def _read_sessions(path: Path) -> Iterator[Session]:
-    with suppress(UserError):  # a run of an earlier version has none
-        for line in read_regular_file(path, MAX_BYTES).splitlines():
+    # A run of an earlier version has none.
+    with suppress(UserError), open_regular_file(path, _MAX_BYTES) as file:
+        for line in file:
             with suppress(UserError):
                 yield parse_json(path, line, Session, extra="ignore")
 

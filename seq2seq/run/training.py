@@ -14,12 +14,12 @@ import torch
 from seq2seq import model_folder
 from seq2seq.device import Compute
 from seq2seq.errors import OutOfMemoryError, UsageError, UserError
-from seq2seq.files import remove_folder, write_file
+from seq2seq.files import MAX_BYTES, remove_folder, write_file
 from seq2seq.machine import resources
 from seq2seq.machine.processes import OneProcess, exit_on_signals
 from seq2seq.model_folder import TrainedModel, checkpoints, class_name
 from seq2seq.run import checkpoint
-from seq2seq.run.config import Config, unfinished_dropout
+from seq2seq.run.config import MAX_CONFIG_BYTES, Config, unfinished_dropout
 from seq2seq.run.data_record import data_record
 from seq2seq.run.folder import RunFolder, move_user_files_aside, translate_command
 from seq2seq.run.lock import lock_run_folder
@@ -247,12 +247,12 @@ class TrainingRun:
 
     def warn_of_changes(self, before: RunState) -> None:
         """Warn of each setting that has changed since the checkpoint."""
-        for change in self.state().changes(before):
+        for change in self.state().record_changes(before):
             logger.warning(f"{change}; the result will not equal an uninterrupted run bit for bit")
-            self.trainer.progress.changes.append(f"{change}, from step {before.progress.step:,}")
 
     def open_folder(self, yaml: str, command: str) -> None:
         """Start to write."""
+        write_file(self.files.config, yaml.encode(), MAX_CONFIG_BYTES)
         step, processes = self.trainer.progress.step, self.world.size
         model, trials = self.trainer.model, self.trials
         session = this_session(
@@ -261,8 +261,7 @@ class TrainingRun:
         if change := changed_program(read_sessions(self.folder), session):
             logger.warning(f"{change}; the result may not equal an uninterrupted run")
         add_session(self.folder, session)
-        write_file(self.files.config, yaml.encode())
-        write_file(self.files.data, data_record(self.data))
+        write_file(self.files.data, data_record(self.data), MAX_BYTES)
         self.recorder.start_log()
         if self.newest is not None:
             checkpoint.rename_newer(self.folder, self.newest, logger.warning)

@@ -3,19 +3,23 @@
 import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from seq2seq import system
 from seq2seq.errors import UserError
 from seq2seq.files import (
     MANIFEST,
     check_replaceable,
+    copy_file,
     output_file,
     read_listed_file,
     remove_leftovers,
@@ -223,6 +227,37 @@ def test_files_of_a_live_process_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     write_file(tmp_path / "file", b"text")
     assert names(tmp_path) == ["file", "model"]
     assert read_folder(tmp_path / "model") == FILES
+
+
+def test_a_copy_that_a_live_process_makes_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "copystat", lambda *_, **__: remove_leftovers(tmp_path))
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        copy_file(tmp_path / name, tmp_path / f"copy of {name}")
+    assert (tmp_path / "copy of file").read_bytes() == b"text"
+    assert (tmp_path / "copy of link").readlink() == Path("file")
+    assert len(names(tmp_path)) == 4
+
+
+def test_a_file_that_another_process_removes_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, left = system.locked, [1, 1]
+
+    def remove_and_lock(path: Path, file: BinaryIO | None = None, **options: bool) -> object:
+        if file is not None and left:
+            left.pop()
+            remove_leftovers(tmp_path)
+        return lock(path, file, **options)
+
+    monkeypatch.setattr(system, "locked", remove_and_lock)
+    write_file(tmp_path / "file", b"text")
+    assert left == []
+    assert (tmp_path / "file").read_bytes() == b"text"
+    assert names(tmp_path) == ["file"]
 
 
 KILLS = """

@@ -323,7 +323,7 @@ for before, key in pairwise(KEYS):
         "[" * 30_000,
         "seed: many",
         "_target_: os.system",
-        "seed: 1\n" + "#" * 100_000,
+        "seed: 1\n" + "#" * 300_000,
     ],
     ids=lambda content: content[:40],
 )

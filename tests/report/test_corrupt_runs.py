@@ -6,13 +6,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from seq2seq.cli.main import main
+from seq2seq.data.checks import FilterCounts
+from seq2seq.errors import UserError
+from seq2seq.files import MAX_BYTES
 from seq2seq.model_folder import find_model
+from seq2seq.report.record import ScoreRecord, read_scores, record_scores
 from seq2seq.run.data_record import DataRecord, read_data_record
+from seq2seq.score import Score
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',
@@ -82,6 +88,21 @@ def test_a_corrupt_record_of_data_is_no_record(tmp_path: Path, record: str) -> N
     assert read_data_record(tmp_path) is None
     (tmp_path / "data.json").write_text('{"warnings": ["abc"], "of_another_version": [1]}')
     assert read_data_record(tmp_path) == DataRecord(warnings=["abc"])
+
+
+def test_the_records_of_hundreds_of_sets_are_read_and_more_are_refused(tmp_path: Path) -> None:
+    scores = [Score(name, 12.345, "nrefs:1|" + "x" * 70, "y" * 50) for name in "abcde"]
+    record = ScoreRecord("best", {"alpha": 0.6}, {f"test/{i}": scores for i in range(300)})
+    record_scores(tmp_path, record)
+    assert read_scores(tmp_path) == record
+    with pytest.raises(UserError, match=r"scores\.json: can't be written: it would have"):
+        record_scores(tmp_path, replace(record, model="x" * MAX_BYTES))
+    assert read_scores(tmp_path) == record
+
+    dropped = dict.fromkeys(["blank source", "too long"], 12345)
+    data = DataRecord(counts={f"{i}": FilterCounts(read=9, dropped=dropped) for i in range(700)})
+    (tmp_path / "data.json").write_text(json.dumps(asdict(data), indent=2))
+    assert read_data_record(tmp_path) == data
 
 
 @pytest.mark.posix

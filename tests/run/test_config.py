@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import CorpusConfig
 from seq2seq.errors import UsageError, UserError
-from seq2seq.run.config import Config, read_config
+from seq2seq.run.config import MAX_CONFIG_BYTES, Config, read_config
 from seq2seq.settings import SettingKind, flat, settings_of
 
 
@@ -17,6 +17,11 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     config = Config(training=TrainingConfig(max_steps=7), distributed_timeout=9.0, seed=3)
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
     assert read_config(tmp_path) == config
+
+
+def test_the_configuration_of_hundreds_of_languages_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 3".ljust(MAX_CONFIG_BYTES - 1) + "\n")
+    assert read_config(tmp_path) == Config(seed=3)
 
 
 def test_a_key_of_earlier_versions_is_passed_over(tmp_path: Path) -> None:

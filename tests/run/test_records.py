@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from seq2seq.config import TrainingConfig
-from seq2seq.run.records import FileRecorder
+from seq2seq.run.records import DeferredFileHandler, FileRecorder, read_metrics
 from seq2seq.trainer import Progress
 from seq2seq.update import StepMetrics
 
@@ -84,6 +84,36 @@ def test_what_can_t_be_written_is_warned_about_once(
     (warning,) = warned
     assert warning.startswith(f"{tmp_path / 'tensorboard'}: not written: No space left")
     assert steps(tmp_path / "metrics.jsonl") == [1, 2]
+
+
+def test_a_recorder_that_can_t_begin_to_write_warns_and_lets_the_training_go_on(
+    tmp_path: Path, warned: list[str]
+) -> None:
+    log = DeferredFileHandler(capacity=1)
+    for name in ("train.log", "metrics.jsonl"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tensorboard").write_text("of the user's")
+    recorder = FileRecorder(tmp_path, log)
+    recorder.start_log()
+    recorder.open(Progress(), TrainingConfig())
+    recorder.record_metrics(Progress(step=1), METRICS)
+    recorder.record_validation(Progress(step=1), VALIDATION, is_best=True)
+    recorder.close()
+    names = ("train.log", "metrics.jsonl", "tensorboard")
+    starts = [f"{tmp_path / name}: not written: " for name in names]
+    assert [line[: len(start)] for line, start in zip(warned, starts, strict=True)] == starts
+
+
+def test_as_many_records_as_a_long_run_writes_are_read_again(
+    tmp_path: Path, warned: list[str]
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with path.open("wb") as file:  # a hole, which takes no disk
+        file.write(b'{"step": 1, "a": 2.5}\n')
+        file.seek(2**27)
+        file.write(b'\n{"step": 2, "a": 1.5}\n')
+    assert [record["step"] for record in read_metrics(path)] == [1, 2]
+    assert not warned
 
 
 def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_again(

@@ -2,6 +2,7 @@
 
 import subprocess
 import zipfile
+from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +12,16 @@ import torch
 from torch import nn
 
 import seq2seq
+from seq2seq.device import Compute
 from seq2seq.errors import UsageError
-from seq2seq.run.sessions import commit_of, digest_of_classes, digest_of_code, read_sessions
+from seq2seq.run.sessions import (
+    add_session,
+    commit_of,
+    digest_of_classes,
+    digest_of_code,
+    read_sessions,
+    this_session,
+)
 from tests.toy import toy_config, train
 
 
@@ -61,6 +70,22 @@ def test_forms_on_trial_are_recorded_and_a_mistyped_one_is_refused(
     assert [session.trials for session in read_sessions(run)] == ["", "loss_by_sums,relu_in_matmul"]
     (line,) = [line for line in warned if "continued by" in line]
     assert "with loss_by_sums,relu_in_matmul on trial; the result may not equal" in line
+
+
+def test_all_sessions_of_a_run_are_read_and_the_oldest_are_removed_from_a_file_that_is_full(
+    tmp_path: Path,
+) -> None:
+    compute, model = Compute(), nn.Linear(1, 1)
+    session = this_session("seq2seq train " + "x" * 200, compute, model, step=0, processes=1)
+    add_session(tmp_path, session)
+    path = tmp_path / "sessions.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(line * 300)
+    assert read_sessions(tmp_path) == [session] * 300
+    for room, kept in ((3 * len(line), 3), (3 * len(line) - 1, 2)):
+        path.write_bytes(line * 300)
+        add_session(tmp_path, replace(session, step=7), max_bytes=room)
+        assert [one.step for one in read_sessions(tmp_path)] == [0] * (kept - 1) + [7]
 
 
 def test_the_commit_is_that_of_the_checkout_which_holds_the_package(tmp_path: Path) -> None:

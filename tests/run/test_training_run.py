@@ -340,6 +340,14 @@ def test_temporary_files_of_a_killed_training_are_not_in_the_way(
     train(toy, tmp_path, max_steps=1)
 
 
+def test_a_run_whose_configuration_could_not_be_read_again_does_not_begin(
+    toy: Config, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"config\.yaml: can't be written: .* 300,000 bytes"):
+        run_training(toy, tmp_path / "run", "#" * 300_000, OneProcess())
+    assert not (tmp_path / "run").exists()
+
+
 def test_bleu_of_a_language_without_spaces_needs_a_tokenizer(
     toy: Config, tmp_path: Path, warned: list[str]
 ) -> None:
