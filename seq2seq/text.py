@@ -51,7 +51,8 @@ _BEGINNINGS = {
 _BUFFER_BYTES = 1 << 18
 
 _SECRET = re.compile(
-    r"([?&][^\s=&#'\"]*(?:auth|credential|key|passw|pwd|secret|sig|token)[^\s=&#'\"]*=)[^\s&#'\"]+",
+    r"([?&](?=[^\s?=&#'\"]*?(?:auth|credential|key|passw|pwd|secret|sig|token))[^\s?=&#'\"]*+=)"
+    r"[^\s&#'\"]+",
     re.IGNORECASE,
 )
 """A parameter of a URL, such as `?token=`."""

@@ -77,10 +77,11 @@ def register(overrides: Sequence[str] = ()) -> None:
 
 
 def quote_text(override: str, *, multirun: bool = False) -> str:
-    """Quote a file name or other text for Hydra, so that it is read as it was typed.
+    r"""Quote a file name or other text for Hydra, so that it is read as it was typed.
 
-    It is quoted where Hydra can't read it, or would take it for a number, for a list or, without
-    `multirun`, for several values.
+    It is quoted where Hydra can't read it, or would take it for a number, for a list, for another
+    text (`\\` would be `\`) or, without `multirun`, for several values. What is in quotation marks
+    stays so.
     """
     key, equals, text = override.partition("=")
     is_text = KEYS.get(_general(key.lstrip("+"))) in (str, str | None)
@@ -89,8 +90,9 @@ def quote_text(override: str, *, multirun: bool = False) -> str:
     with suppress(HydraException):
         parsed = OverridesParser.create().parse_override(override)
         # A number would lose how it was typed.
-        sweep = multirun and parsed.is_sweep_override()
-        if sweep or isinstance(parsed.value(), str | QuotedString | None):
+        sweep = multirun and (parsed.is_sweep_override() or r"\," in text)
+        is_quoted = isinstance(value := parsed.value(), str) and text.startswith(("'", '"'))
+        if sweep or is_quoted or value in (text, None):
             return override
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
 

@@ -129,6 +129,8 @@ class Glossary:
         wrong: list[str] = []
         for source, target in terms.items():
             source, target = (" ".join(words.split()) for words in (source, target))
+            if not source:
+                raise UserError(f"glossary: the term for {target!r:.80} is blank; remove it")
             if ways := _ways_to_write(target, tokenizer):
                 capitals = upper_case(ways[0], languages[1])
                 self._terms[source] = Term(source, *ways, capitals)

@@ -134,7 +134,7 @@ def make_segments(
     It is divided at tabs, at the ends of sentences if `by_sentence`, and where it is too long. A
     segment in capitals is encoded in the case that the vocabulary knows.
     """
-    translate_all = not has_letters(tokenizer)
+    with_words = has_letters(tokenizer)
     pieces: list[tuple[int, str, str]] = []  # the index of a line, what is copied, and a text
     signs: dict[int, str] = {}  # what is copied after a piece, by its index
     for line_index, line in enumerate(lines):
@@ -144,9 +144,7 @@ def make_segments(
 
             texts = [part for text in texts for part in split_sentences(text, language)]
         for text in texts or [""]:
-            start, end = 0, len(text)
-            if not translate_all:
-                start, end = _translated_part(text, tokenizer, language)
+            start, end = _translated_part(text, tokenizer, language, with_words)
             copied = text[:start]
             for piece in split_text(text[start:end], tokenizer, limits.source, language):
                 pieces.append((line_index, copied, piece))
@@ -175,19 +173,24 @@ def make_segments(
     return segments_of_lines
 
 
-def _translated_part(text: str, tokenizer: Tokenizer, language: str) -> tuple[int, int]:
+def _translated_part(
+    text: str, tokenizer: Tokenizer, language: str, with_words: bool
+) -> tuple[int, int]:
     """Return where the words of a text begin and end; what is around them is copied.
 
-    A text without words is copied as a whole, signs only if the vocabulary lacks them.
+    A text without words is copied as a whole, signs only if the vocabulary lacks them. If it is not
+    `with_words`, whatever is between white space and signs is translated.
     """
-    if not has_words(text) or MEASURES.fullmatch(text):
+    if with_words and (not has_words(text) or MEASURES.fullmatch(text)):
         return len(text), len(text)
     start, end = len(text) - len(text.lstrip()), len(text)
     found = () if text.isascii() else SIGNS.finditer(text)
     signs = {match.start(): match for match in found if _lacks(tokenizer, match[0])}
     if signs and signs[last := max(signs)].end() == end:
         end = last
-    while (label := signs.get(start) or LABEL.match(text, start)) and _is_label(label, language):
+    while label := signs.get(start) or (LABEL.match(text, start) if with_words else None):
+        if not _is_label(label, language):
+            break
         start = label.end()
     return start, max(start, end)
 
@@ -217,7 +220,7 @@ def has_words(text: str) -> bool:
 
 
 def has_letters(tokenizer: Tokenizer) -> bool:
-    """Return whether a vocabulary has letters; to a model without any, digits are words."""
+    """Return whether a vocabulary has letters; without any, the texts are digits or signs."""
     controls = tokenizer.controls.values()
     ids = range(END_ID + 1, tokenizer.source_vocab_size)
     return any(i not in controls and has_words(tokenizer.source_pieces([i])[0]) for i in ids)
@@ -253,15 +256,17 @@ def split_text(text: str, tokenizer: Tokenizer, max_tokens: int, language: str =
         lambda part: [part[: len(part) // 2], part[len(part) // 2 :]],
     ]
     pieces = list(divide(text, splits))
-    # Join them while they fit.
+    # Join them while they fit. What is joined may have more tokens than its parts.
     groups: list[str] = []
-    room = 0
-    for part, token_ids in zip(pieces, tokenizer.encode_source(pieces), strict=True):
-        if not groups or len(token_ids) > room:
-            groups.append("")
-            room = max_tokens
-        groups[-1] += part
-        room -= len(token_ids)
+    start, sizes = 0, list(map(len, tokenizer.encode_source(pieces)))
+    while start < len(pieces):
+        end, tokens = start + 1, sizes[start]
+        while end < len(pieces) and (tokens := tokens + sizes[end]) <= max_tokens:
+            end += 1
+        while end > start + 1 and not fits("".join(pieces[start:end])):
+            end -= 1
+        groups.append("".join(pieces[start:end]))
+        start = end
     return groups
 
 

@@ -37,12 +37,14 @@ def make_candidates(
     Those of a segment that the model read in another case are written in capitals.
     """
     candidates = []
+    controls = set(tokenizer.controls.values())
+    source = sum(i not in controls for i in segment.source_ids) - 1  # pieces, without `</s>`
     for hypothesis in hypotheses:
-        ids, source = hypothesis.token_ids, segment.source_ids
+        ids = hypothesis.token_ids
         (text,) = tokenizer.decode([ids])
         if segment.capitals:
             text = upper_case(text, target_language)
-        too_short = len(source) > 12 and 3 * len(ids) < len(source)
+        too_short = source >= 12 and 3 * len(ids) < source
         pieces = tokenizer.pieces(ids)
         candidates.append(
             Candidate(text.strip(), hypothesis.score, pieces, hypothesis.truncated, too_short)

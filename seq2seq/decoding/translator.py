@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # imported when they are asked for
 T = TypeVar("T")
 R = TypeVar("R")
 
+_USUAL_ROWS = 8  # hypotheses of a sentence for which there is memory in every batch
+
 
 class Translator:
     """Translates lines; it keeps no state between calls.
@@ -181,7 +183,10 @@ class Translator:
         segments = list(chain(*of_lines))
         sizes = [len(segment.source_ids) for segment in segments]
         blank: list[Candidate] = []
-        outputs = iter(self.map_batches(self.translate_batch, segments, sizes, blank, on_batch))
+        rows = max(self.search.nbest, getattr(self.search, "beam_size", 1))
+        outputs = iter(
+            self.map_batches(self.translate_batch, segments, sizes, blank, on_batch, rows)
+        )
         translations = []
         for of_line in of_lines:
             candidates = list(islice(outputs, len(of_line)))
@@ -343,16 +348,19 @@ class Translator:
         sizes: list[int],
         blank: R,
         on_batch: Callable[[int, int], None] = lambda finished, items: None,
+        rows: int = 1,
     ) -> list[R]:
         """Apply a function to batches of items, in parallel; return the results in their order.
 
         That of an item of size 1, which is `</s>` alone, is `blank`. With a pool, several calls run
-        at the same time; otherwise they take turns.
+        at the same time; otherwise they take turns. Items of many `rows` each, which are hypotheses
+        or samples, have smaller batches.
         """
         workers = self.workers
         if self._pool:  # few batches, since small ones are slow; a GPU has one worker
             workers = min(4, len(items) // 16) if self.device.type == "cpu" else 1
-        batches = make_batches(sizes, self.batch_tokens, workers, self.engine.rounded)
+        tokens = max(1, self.batch_tokens * _USUAL_ROWS // max(_USUAL_ROWS, rows))
+        batches = make_batches(sizes, tokens, workers, self.engine.rounded)
         results = [blank] * len(items)
 
         def run_batch(batch: list[int]) -> int:

@@ -220,6 +220,7 @@ def test_hydra_s_flags_are_read_by_a_parser_that_checks_help(
 
 NAMES = ["für.en", "a=b", "a,b", "(a)", "{a: b}", "[a]", "a'b", 'a"b', "a#b", "~a", "a b", "a:b"]
 NAMES += ["a%b", "null", "100", "1e3", "true", "a\\", "😀.gz", '\\"', "$HOME", "a*b?", "a\nb"]
+NAMES += [r"\\srv\a", r"a\,b", " a", "a ", r"c:\data\a.en"]
 
 
 def test_a_file_name_is_read_as_it_was_typed() -> None:
@@ -235,3 +236,5 @@ def test_a_file_name_is_read_as_it_was_typed() -> None:
 def test_texts_are_still_swept_over() -> None:
     assert quote_text("run_dir=a,b", multirun=True) == "run_dir=a,b"
     assert quote_text("cache=ü,b", multirun=True) == 'cache="ü,b"'
+    for text in (r"run_dir=a\,b", "run_dir='a,b'"):  # Hydra's ways to write one with a comma
+        assert quote_text(text, multirun=True) == text

@@ -6,6 +6,7 @@ import io
 import lzma
 import random
 import re
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from seq2seq.text import (
     iterate_lines,
     open_binary,
     read_text_lines,
+    without_secrets,
 )
 
 # Each is a line break to some reader: str.splitlines, csv, universal newlines.
@@ -228,3 +230,15 @@ def test_many_skipped_pairs_are_a_warning_that_names_the_key() -> None:
     assert "raise data.filter.max_tokens" in warning
     held_out = {"too long": 12, "source in data.valid": 90}
     assert FilterCounts(read=120, dropped=held_out).warnings("train") == []
+
+
+def test_the_time_to_hide_secrets_grows_with_the_text() -> None:
+    def seconds(unit: str, count: int) -> float:
+        start = time.thread_time()
+        assert without_secrets(unit * count) == unit * count
+        return time.thread_time() - start
+
+    for unit in ("?", "&", "key", "?key", "?a=b"):
+        # The square of four times the count takes 16 times as long.
+        assert any(seconds(unit, 4000) < 9 * seconds(unit, 1000) for _ in range(3)), unit
+    assert without_secrets("a?b=c?d&my_Key=e&f") == "a?b=c?d&my_Key=***&f"

@@ -50,6 +50,12 @@ def test_terms_are_paired_where_they_stand_equally_often(
     assert [f"{source[slice(*one)]} {target[slice(*other)]}" for one, other in found] == pairs
 
 
+def test_a_blank_term_is_refused(tokenizer: Tokenizer) -> None:
+    for term in ("", " \t"):
+        with pytest.raises(UserError, match=r"^glossary: the term for 'see' is blank; remove it"):
+            Glossary({"sea": "see", term: "see"}, tokenizer)
+
+
 @pytest.mark.parametrize(
     ("content", "terms"),
     [

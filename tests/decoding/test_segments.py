@@ -122,8 +122,14 @@ def test_signs_that_the_vocabulary_has_are_translated(sentences: list[str]) -> N
 
 def test_digits_may_be_words_and_ordinals_are_in_some_languages(tokenizer: Tokenizer) -> None:
     digits = Tokenizer.train(["1 2 3 4 5"] * 9, TokenizerConfig(vocab_size=12), controls=["<bt>"])
-    (segment,) = segments_of(digits, "1", 1000)
-    assert (segment.copied, segment.source) == ("", "1")
+    for line, parts in {
+        "1": ("", "1", ""),
+        "  12 7 ": ("  ", "12 7", " "),
+        "1) 2\t": ("", "1) 2", "\t"),
+        "🐕 +- 20 °C 🐕": ("🐕 ", "+- 20 °C", " 🐕"),
+    }.items():
+        (segment,) = segments_of(digits, line, 1000)
+        assert (segment.copied, segment.source, segment.separator) == parts
     for language, copied in (("de_AT", "1) "), ("fil", "1) 3. ")):
         (segment,) = segments_of(tokenizer, "1) 3. Oktober", 1000, language=language)
         assert (segment.copied, segment.copied + segment.source) == (copied, "1) 3. Oktober")
@@ -140,6 +146,28 @@ def test_a_segment_holds_as_many_sentences_as_fit(tokenizer: Tokenizer) -> None:
             separator=" 🐕" if segment is segments[-1] else " ",
             source=" ".join([sentence] * count),
         )
+
+
+class Characters(Tokenizer):
+    """Each character is a token, and white space at both ends is none."""
+
+    def __init__(self) -> None:
+        self.controls = {}
+        self.source_vocab_size = 2**22
+
+    def encode_target(self, texts: list[str]) -> list[list[int]]:
+        return [[4 + ord(character) for character in text.strip()] for text in texts]
+
+    def source_pieces(self, token_ids: list[int]) -> list[str]:
+        return [chr(i - 4) for i in token_ids]
+
+
+def test_parts_that_have_more_tokens_when_they_are_joined_fit_all_the_same() -> None:
+    text = "One. Two. Dos. Six. Ten."
+    assert split_text(text, Characters(), 8) == ["One. ", "Two. ", "Dos. ", "Six. ", "Ten."]
+    assert split_text(text, Characters(), 9) == ["One. Two. ", "Dos. Six. ", "Ten."]
+    sources = [one.source for one in segments_of(Characters(), text, 8)]
+    assert sources == text.split()
 
 
 def test_a_text_that_no_split_makes_short_enough_is_truncated(tokenizer: Tokenizer) -> None:

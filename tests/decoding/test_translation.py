@@ -11,7 +11,7 @@ from seq2seq.decoding.translation import (
     repeats,
 )
 from seq2seq.search import Hypothesis
-from seq2seq.tokenizer import Tokenizer
+from seq2seq.tokenizer import END_ID, Tokenizer
 
 
 def segment(separator: str = "", **about: object) -> Segment:
@@ -83,12 +83,13 @@ def test_what_is_copied_stands_around_the_translations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "output", "short"), [(19, 6, True), (17, 6, False), (11, 1, False)]
+    ("source", "output", "short"),
+    [(19, 6, True), (18, 6, False), (12, 4, False), (12, 3, True), (11, 1, False)],
 )
 def test_an_output_of_less_than_a_third_of_the_pieces_is_too_short(
     tokenizer: Tokenizer, source: int, output: int, short: bool
 ) -> None:
-    one, space = Segment([5] * source, 99), tokenizer.pieces(list(range(60))).index("▁")
+    one, space = Segment([5] * source + [END_ID], 99), tokenizer.pieces([*range(60)]).index("▁")
     ids = [*[5] * (output - 1), space]
     (found,) = make_candidates(tokenizer, one, [Hypothesis(ids, -1.0, False)])
     assert found.too_short == short

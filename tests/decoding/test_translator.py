@@ -27,9 +27,10 @@ from seq2seq.errors import UserError
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.machine.resources import process_lock
 from seq2seq.model_folder import TrainedModel
-from seq2seq.search import SearchConfig, length_penalty
+from seq2seq.search import Hypothesis, SearchConfig, length_penalty
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer, TokenizerConfig
 from seq2seq.transformer import Transformer
+from seq2seq.translate import SearchInput
 from tests.conftest import MakeModel, MakeTrained
 from tests.decoding.translators import new_translator
 
@@ -222,6 +223,23 @@ def test_the_language_of_the_sources_is_the_model_s_unless_given(make_trained: M
     for language, parts in ((None, 0), ("en", 2), ("de_AT", 0)):
         translator = new_translator(trained, sentences=True, source_language=language)
         assert len(translator.translate(["am 3. mai"])[0].parts) == parts
+
+
+def test_lines_with_many_samples_are_drawn_a_few_at_a_time(
+    make_translator: MakeTranslator, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = make_translator(seed=3, nbest=40, batch_tokens=256)
+    search, tokens = translator.engine.search, []
+
+    def count(inputs: list[SearchInput], config: SamplingConfig) -> list[list[Hypothesis]]:
+        widest = max(len(each.source_ids) for each in inputs)
+        tokens.append(0 if len(inputs) == 1 else len(inputs) * widest * config.nbest)
+        return search(inputs, config)
+
+    monkeypatch.setattr(translator.engine, "search", count)
+    found = translator.translate(lines)
+    assert 0 < max(tokens) <= 8 * 256
+    assert texts_of(found) == texts_of(make_translator(seed=3).translate(lines))
 
 
 def test_an_output_of_the_maximum_length_is_marked_as_truncated(

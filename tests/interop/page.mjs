@@ -17,7 +17,7 @@ const PARTS = {
     const { prepare } = await load("translator.js");
     const { Pieces } = await load("pieces.js");
     const wordIds = new Map(words.map((word, i) => [word, 4 + i]));
-    const pattern = new RegExp(`${words.join("|")}|[^]`, "gu");
+    const pattern = new RegExp([...words, "[^]"].join("|"), "gu");
     const idOf = (piece) => {
       if (wordIds.has(piece)) return wordIds.get(piece);
       return letters.includes(piece) ? 4 + words.length + piece.codePointAt(0) : 1;

@@ -20,7 +20,7 @@ export function makeSegments(line, pieces, settings, bySentence = true) {
   if (bySentence) texts = texts.flatMap((text) => splitSentences(text, settings));
   const segments = [];
   for (const text of texts.length ? texts : [""]) {
-    const [start, end] = settings.hasLetters ? wordsOf(text, pieces, settings) : [0, text.length];
+    const [start, end] = wordsOf(text, pieces, settings);
     let copied = text.slice(0, start);
     for (const part of splitText(text.slice(start, end), pieces, settings)) {
       const source = strip(part);
@@ -41,10 +41,10 @@ export function makeSegments(line, pieces, settings, bySentence = true) {
 }
 
 /** Where the words of a text begin and end; what is around them is copied. */
-function wordsOf(text, pieces, { rules, words }) {
+function wordsOf(text, pieces, { rules, words, hasLetters }) {
   const all = text.length;
   const hasWords = split(text).some((word) => LETTER.test(word) && !rules.address.test(word));
-  if (!hasWords || rules.measures.test(text)) return [all, all];
+  if (hasLetters && (!hasWords || rules.measures.test(text))) return [all, all];
   const signs = {};
   let [start, end] = [all - stripStart(text).length, all];
   for (const match of text.matchAll(rules.signs)) {
@@ -52,7 +52,7 @@ function wordsOf(text, pieces, { rules, words }) {
     signs[match.index] = match;
     if (match.index + match[0].length === all) end = match.index;
   }
-  for (let label; (label = signs[start] ?? matchAt(rules.label, text, start)); ) {
+  for (let label; (label = signs[start] ?? (hasLetters && matchAt(rules.label, text, start))); ) {
     if (!isLabel(label, text, words)) break;
     start += label[0].length;
   }
@@ -69,12 +69,11 @@ function isLabel({ index, 0: label, groups = {} }, text, words) {
 }
 
 /** Split a text into as few parts that are not too long as possible, which make up the text. */
-function splitText(text, pieces, settings) {
+function* splitText(text, pieces, settings) {
   const most = settings.model.max_source_tokens;
   const tokens = (part) => pieces.encode(part).length;
   // A character is four tokens at most, its bytes.
   const fits = (part) => lengthOf(part) <= Math.max(1, most >> 2) || tokens(part) <= most;
-  if (fits(text)) return [text];
   function* divide(part, [first, ...later]) {
     if (fits(part)) yield part;
     // The last way to split is used as often as it takes.
@@ -82,18 +81,14 @@ function splitText(text, pieces, settings) {
   }
   const sentences = (part) => splitSentences(part, settings);
   const breaks = settings.rules.parts.map((pattern) => (part) => part.match(pattern));
-  const groups = [];
-  let free = 0; // tokens of the last group
-  for (const part of divide(text, [sentences, ...breaks, halves])) {
-    const count = tokens(part);
-    if (groups.length === 0 || count > free) {
-      groups.push("");
-      free = most;
-    }
-    groups[groups.length - 1] += part;
-    free -= count;
+  const parts = [...divide(text, [sentences, ...breaks, halves])];
+  while (parts.length) {
+    let sum = tokens(parts[0]);
+    const end = parts.findIndex((part, i) => i && (sum += tokens(part)) > most);
+    const group = parts.splice(0, end > 0 ? end : parts.length);
+    while (group.length > 1 && !fits(group.join(""))) parts.unshift(group.pop());
+    yield group.join("");
   }
-  return groups;
 }
 
 function halves(text) {
