@@ -71,6 +71,14 @@ def test_empty_entries_are_filled_and_become_fuzzy() -> None:
     assert 'msgstr "Ein Hund"' in again.join([("Ein Hund",)] * 5)
 
 
+@pytest.mark.parametrize("before", ['msgstr ""\n"Ein "\n"Hund"\n', 'msgstr\n"Ein "\n"Hund"\n'])
+def test_a_fuzzy_translation_of_several_lines_is_replaced_whole(before: str) -> None:
+    content = '#, fuzzy\nmsgid "a dog"\n'
+    document = read("po", content + before, fuzzy=True)
+    after = before.partition('"')[0] + '"A DOG"\n'
+    assert document.join([("A DOG",)]) == content + after
+
+
 @pytest.mark.parametrize(
     ("suffix", "content", "named"),
     [
