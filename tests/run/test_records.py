@@ -1,15 +1,22 @@
 """What is recorded of a run, and what happens if recording fails."""
 
 import json
+import logging
 import math
 import sys
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from seq2seq.config import TrainingConfig
-from seq2seq.run.records import DeferredFileHandler, FileRecorder, read_metrics
+from seq2seq.run.records import (
+    DeferredFileHandler,
+    FileRecorder,
+    deferred_log_file,
+    read_metrics,
+)
 from seq2seq.trainer import Progress
 from seq2seq.update import StepMetrics
 
@@ -135,3 +142,13 @@ def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_ag
     assert (loss.step, loss.value) == (1, METRICS["train/loss"])
     (bleu,) = events.Scalars("valid/bleu")
     assert (bleu.step, bleu.value) == (2, VALIDATION["valid/bleu"])
+
+
+def test_the_log_says_what_ended_the_run(tmp_path: Path) -> None:
+    logger, path = logging.getLogger("tests"), tmp_path / "train.log"
+    with suppress(ZeroDivisionError), deferred_log_file(logger) as file:
+        logger.warning("begun")
+        file.write_to(path)
+        raise ZeroDivisionError("no tokens")
+    messages = [line.split(maxsplit=2)[2] for line in path.read_text().splitlines()]
+    assert messages == ["begun", "ended by an error: no tokens"]
