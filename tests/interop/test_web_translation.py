@@ -133,11 +133,12 @@ def check_pieces(folder: Path, tokenizer: Tokenizer) -> None:
 
 @pytest.fixture(scope="module")
 def good_model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
-    """A model that has learned something: that of `WEB_MODEL`, or one of two minutes."""
+    """A model that has learned something: that of `WEB_MODEL`, or one of 300 steps."""
     if (own := os.environ.get("WEB_MODEL")) is not None:
         return load_model(find_model(Path(own)))
     run = tmp_path_factory.mktemp("good") / "run"
-    words = ["model=tiny", "schedule=demo", "training.max_steps=1000", f"run_dir={run}"]
+    short = ["training.max_steps=300", "training.checkpoint_minutes=60"]
+    words = ["model=tiny", "schedule=demo", *short, f"run_dir={run}"]
     subprocess.run([sys.executable, "-m", "seq2seq", "train", *words], check=True)
     return load_model(find_model(run))
 
