@@ -179,14 +179,15 @@ KFTT_BASE = (
     *("training.dropout_warmup_steps=null", "training.checkpoint_steps=1500"),
     *("training.checkpoint_minutes=null", "training.max_steps=60000", "training.patience=5"),
 )
-_TINY = ("--vocab-size", "500", "--tokens", "256", "--steps", "1")
+_TINY = ("--vocab-size", "500", "--tokens", "256", "--steps", "1", "--pairs", "200")
 SMALL = Scale(
     device="cpu",
     precision="fp32",
     # Most of the same ones on a simulated GPU.
     tests=("tests/cuda/test_gpu_tests.py", "-k", "not fast_steps"),
     training=(
-        *("model=tiny", "schedule=demo", "training.max_steps=4"),
+        *("model=tiny", "schedule=demo", "training.max_steps=2"),
+        *("training.source_tokens=200", "training.target_tokens=200"),
         *("data.tokenizer.vocab_size=200", "search.max_extra_tokens=2"),
     ),
     steps={"small": _TINY},
@@ -367,7 +368,7 @@ def write_corpora(folder: Path) -> Path:
         for side in ("en", "de")
     }
     sets = ("valid", "val", "tune", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
-    parts = {"train": slice(300), **dict.fromkeys(sets, slice(300, 304))}
+    parts = {"train": slice(100), **dict.fromkeys(sets, slice(100, 104))}
     for corpus, middle, foreign in (
         ("kftt", "", "ja"),
         ("multi30k", "", "de"),

@@ -139,7 +139,7 @@ def write_corpus(arguments: argparse.Namespace, folder: Path) -> Path:
     random = np.random.default_rng(1)
     path = folder / TRAIN_FILE
     sides: tuple[list[list[int]], list[list[int]]] = ([], [])
-    for _ in range(20_000):
+    for _ in range(arguments.pairs):
         length = int(np.clip(random.normal(14, 4), 4, 40))
         for side, drift in zip(sides, random.integers(-2, 3, 2), strict=True):
             side.append(random.integers(4, arguments.vocab_size, max(3, length + drift)).tolist())
@@ -181,6 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", help="text of the source side (default: random tokens)")
     parser.add_argument("--target", help="text of the target side")
+    parser.add_argument("--pairs", type=int, default=20_000, help="of random tokens")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--vocab-size", type=int, default=8000)
     parser.add_argument("--tokens", type=int, default=4096, help="tokens of each side per step")
