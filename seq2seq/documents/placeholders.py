@@ -7,7 +7,7 @@ the branches of messages, and values that are code rather than language.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise, starmap
+from itertools import chain, count, islice, pairwise, starmap
 
 from seq2seq.documents.document import Mark, Slot, Text, join_strings, only_strings, write_text
 from seq2seq.documents.projection import UNSPACED, are_apart, are_words
@@ -294,20 +294,22 @@ def _name_of(match: re.Match[str]) -> str:
 
 def _find_branches(text: Text) -> Iterator[str | Mark]:
     """Make marks of what stands around the branches of ICU's plurals, and of `#` in them."""
-    message = only_strings(text, mark="\0")
+    strings = only_strings(text)
+    gap = next(sign for sign in map(chr, count(0xE000)) if sign not in strings)  # for a mark
+    message = only_strings(text, mark=gap)
     texts = find_icu_texts(message) if is_icu(message) else []
     spans = pairwise([0, *chain(*texts), len(message)])
     between = [message[start:end] for start, end in islice(spans, 0, None, 2)]
-    if not texts or "\0" in "".join(between):
+    if not texts or gap in "".join(between):
         yield from text
         return
     marks = (item for item in text if isinstance(item, Mark))
     for before, (start, end) in zip(between, [*texts, (0, 0)], strict=True):
         if before:
             yield _Branches(before)
-        for piece in re.split(f"(\0|{HASH})", message[start:end]):
-            if piece == "\0":
-                yield next(marks, piece)
+        for piece in re.split(f"({gap}|{HASH})", message[start:end]):
+            if piece == gap:
+                yield next(marks)
             else:
                 yield Found(piece, "word") if re.fullmatch(HASH, piece) else piece
 

@@ -33,6 +33,7 @@ from seq2seq.errors import UserError
 _ANDROID_ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\.|\"", re.DOTALL)
 _ANDROID_REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/[\w.]+")
 # Keys of rules in a .stringsdict whose values are no texts.
+_MOST_FORMS = 10  # of a plural in Qt's files, each of which gets the whole message
 _RULES = {"NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey"}
 
 
@@ -114,6 +115,8 @@ def read_qt(root: Element, languages: Languages) -> Iterator[Slot]:
         elif target.get("type") in ("vanished", "obsolete"):
             continue
         elif forms := target.find_all("numerusform"):
+            if len(forms) > _MOST_FORMS:
+                raise UserError(f"{len(forms):,} plural forms of a message: languages have six")
             for form in forms:
                 if not read_element_text(form, _qt_role):
                     yield span.slot(form.start, form.end, opened(form.tag), "</numerusform>")

@@ -6,7 +6,10 @@ import pytest
 from lxml import etree
 
 from seq2seq.documents.document import Document, Mark, Text, join_strings
+from seq2seq.documents.translate import Plan
+from seq2seq.errors import UserError
 from tests.documents.hostile import read
+from tests.documents.marks import run_plan
 
 XLIFF = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
 
@@ -33,6 +36,14 @@ def test_android_texts_are_read_and_written_with_their_escapes(raw: str, text: T
     assert document.join(document.texts) == document.content
     changed = document.join([(*document.texts[0], "?\"'\\\n&")])  # and so they are read again
     assert read("xml", changed).texts == [join_strings([*text, "?\"'\\", Mark(r"\n"), "&"])]
+
+
+@pytest.mark.parametrize("sign", ["", r"\u0000", r"\uE000", "\ue000"])
+def test_tags_stay_in_their_branches_of_a_plural_whatever_signs_are_beside_them(sign: str) -> None:
+    message = f"{{n, plural, one{{A {sign} <b>dog</b>}} other{{<i># dogs</i>}}}}"
+    document = android(f'<string name="a">{message}</string>')
+    (text,) = run_plan(Plan(document.texts), str.upper)
+    assert "<b>DOG</b>} other{<i># DOGS</i>}" in document.join([text])
 
 
 def test_quotation_marks_in_cdata_stay_as_they_are() -> None:
@@ -94,6 +105,13 @@ def test_qt_translations_that_are_empty_are_filled_and_stay_unfinished() -> None
         ("unfinished", ["%n", "KatzeKatzen"]),
     ]
     assert '<translation type="unfinished">Tab<byte value="x9"/> here</translation>' in joined
+
+
+def test_more_plural_forms_than_any_language_has_are_refused() -> None:
+    message = '<message numerus="yes"><source>%n dogs</source><translation type="unfinished">'
+    forms = "<numerusform></numerusform>" * 11
+    with pytest.raises(UserError, match="11 plural forms"):
+        read("ts", f"<TS><context>{message}{forms}</translation></message></context></TS>")
 
 
 def test_plural_rules_of_apple_keep_what_is_no_text() -> None:
