@@ -475,6 +475,8 @@ def main() -> int:
     folder, scale = words.folder.absolute(), SMALL if words.small else FULL
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = str(CHECKOUT)
+    if words.small:  # tiny operations gain nothing from a second thread
+        os.environ["OMP_NUM_THREADS"] = "1"
     if words.wheels:
         install(words.wheels, folder / "site")
     names = origin(scale.device)
