@@ -40,7 +40,7 @@ _FEWEST_HELD_OUT = 10
 _MANY = 50
 _COPIES = "are copies of another one"
 _DIGEST_BYTES = 8
-_QUOTED = re.compile('".*"".*"$')
+_QUOTED = re.compile('"(?:(?!"").)*+"".*"$')
 _PIECES = re.compile("@@( |$)|\u2581")
 _ENTITY = re.compile(r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]+);")
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
+from seq2seq.data.checks import Findings
 from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, Split, SplitConfig
 from seq2seq.data.encoding import map_in_processes
 from seq2seq.data.preparation import PreparedData, prepare
@@ -477,6 +480,17 @@ def test_references_that_can_t_be_written_are_reported(
     for name in ("valid", "valid_sets.more"):
         message = f"5.0% of the references of {name} can't be written by the tokenizer, first"
         assert (f"{message} {config.valid.target}:20 ('，'): {remedy}" in run) == bool(remedy)
+
+
+def test_the_time_to_check_a_pair_grows_with_its_length() -> None:
+    def seconds(unit: str, count: int) -> float:
+        start = time.thread_time()
+        Findings().check(0, [[unit * count + "x"], ["a"]], np.array([[2], [2]]), max_ratio=9.0)
+        return time.thread_time() - start
+
+    for unit in ('"', "&#1", "&", "@"):
+        # The square of four times the length takes 16 times as long.
+        assert any(seconds(unit, 8000) < 9 * seconds(unit, 2000) for _ in range(3)), unit
 
 
 @pytest.mark.parametrize(

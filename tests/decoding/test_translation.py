@@ -11,7 +11,7 @@ from seq2seq.decoding.translation import (
     repeats,
 )
 from seq2seq.search import Hypothesis
-from seq2seq.tokenizer import END_ID, Tokenizer
+from seq2seq.tokenizer import END_ID, START_ID, Tokenizer, TokenizerConfig
 
 
 def segment(separator: str = "", **about: object) -> Segment:
@@ -98,6 +98,15 @@ def test_an_output_of_less_than_a_third_of_the_pieces_is_too_short(
     warnings = OutputWarnings()
     warnings.count("a", Translation.from_segments([one, one], [[fine], [found]]))
     assert warnings.too_short == short
+
+
+def test_control_symbols_are_no_pieces_of_a_source() -> None:
+    config = TokenizerConfig(vocab_size=14)
+    tokenizer = Tokenizer.train(["1 2 3 4 5"] * 9, config, controls=["<bt>", ">>de<<"])
+    source = [*tokenizer.controls.values(), *[START_ID + 4] * 10, END_ID]
+    output = Hypothesis([START_ID + 4] * 3, -1.0, False)
+    (found,) = make_candidates(tokenizer, Segment(source, 99), [output])
+    assert not found.too_short
 
 
 def translation(text: str, truncated: bool = False, **about: object) -> Translation:
