@@ -173,7 +173,13 @@ def test_no_text_is_refused(sentences: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("vocab_size", 4), ("normalization", "NFC"), ("sampling", -0.1), ("sampling", 1.0)],
+    [
+        ("vocab_size", 4),
+        ("normalization", "NFC"),
+        *(("sampling", rate) for rate in (-0.1, 1.0)),
+        *(("character_coverage", share) for share in (0.97, 1.01)),  # SentencePiece has from 0.98
+        ("max_training_sentences", 0),
+    ],
 )
 def test_impossible_settings_are_refused(name: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"data.tokenizer.{name}={value}: "):
