@@ -1,5 +1,6 @@
 """`seq2seq fidelity` on the command line."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def test_a_setting_is_named_at_each_detail_that_it_changes(
     lines = seq2seq("fidelity", "model.norm_position=pre").out.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[-1].endswith("2 differ, 20 as the paper, 5 as tensor2tensor")
+    numbers = [int(match[1]) for line in lines[:-1] if (match := re.match(r"(\d+) ", line))]
+    assert numbers == list(range(1, 28))
 
 
 def test_a_run_is_examined(tmp_path: Path, tokenizer: Tokenizer, verdicts: Callable) -> None:

@@ -2,12 +2,11 @@
 
 import ast
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from seq2seq.config import TrainingConfig, TransformerConfig
-from seq2seq.paper.details import DETAILS, compare
-from seq2seq.run.config import Config
+from seq2seq.paper.details import DETAILS
 from seq2seq.search import SearchConfig
 
 NO_DETAIL = {
@@ -47,10 +46,3 @@ def test_every_setting_of_model_training_and_search_is_in_a_detail() -> None:
     named = {name for detail in DETAILS for name in detail.settings}
     assert every - named == NO_DETAIL
     assert {name for name in named - every if not name.startswith("data.")} == set()
-
-
-def test_the_big_model_is_compared_with_that_of_table_3() -> None:
-    big = TransformerConfig(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
-    for model, expected in ((big, False), (replace(big, d_ff=2048), True)):
-        rows = compare(replace(Config(), model=model), model_alone=True)
-        assert any(row.differs for row in rows) == expected

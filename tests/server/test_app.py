@@ -105,6 +105,7 @@ def test_lines_and_sentences_are_translated_and_the_rest_stays(
 def test_alternatives_are_those_of_the_command(server: Served, translate: Callable) -> None:
     line = "two small dogs carry an apple."
     nbest = [row.split("\t")[1] for row in translate([line], "--nbest", "4")]
+    assert server.translate(line, alternatives=0).json["translatedText"] == nbest[0]
     answer = server.translate(line, alternatives=3).json
     assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(nbest))
     many = server.translate([line, line], alternatives=1).json
@@ -173,6 +174,7 @@ def test_languages_settings_and_detection(server: Served) -> None:
     assert server.ask("GET", "/languages").json == expected
     settings = server.ask("GET", "/frontend/settings").json
     assert settings["charLimit"] == 5000
+    assert (settings["apiKeys"], settings["keyRequired"]) == (False, False)
     assert settings["language"]["source"] == {"code": "en", "name": "English"}
     assert server.post("/detect", q="Ein Hund").json == [{"confidence": 0.0, "language": "en"}]
     answer = server.translate(["a", "b"], source="auto").json

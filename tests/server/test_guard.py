@@ -87,7 +87,8 @@ def test_a_key_is_asked_for_where_work_is_done() -> None:
         assert served.ask("POST", f"/translate?{query}").status == 200
         for path in ("/languages", "/frontend/settings", "/health"):
             assert served.ask("GET", path).status == 200
-        assert served.ask("GET", "/frontend/settings").json["keyRequired"] is True
+        settings = served.ask("GET", "/frontend/settings").json
+        assert (settings["apiKeys"], settings["keyRequired"]) == (True, True)
         metrics = served.ask("GET", "/metrics").content
         assert b'seq2seq_key_requests_total{name="alice"} 2.0' in metrics
         assert b"secret" not in metrics
