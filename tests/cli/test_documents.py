@@ -112,9 +112,10 @@ def test_a_folder_is_continued_and_brought_up_to_date(site: Site) -> None:
     assert (site.output / "c.txt").read_text() == "Ein Mann, C.\n"
     (site.output / "c.txt").unlink()
     # Other options make other translations.
-    result = site.translate("--beam", "2")
-    assert result.code == 0
-    assert "3 translated, 0 kept" in result.err
+    for options in (("--beam", "2"), ("--beam", "2", "--fuzzy")):
+        result = site.translate(*options)
+        assert result.code == 0
+        assert "3 translated, 0 kept" in result.err
 
 
 def test_the_folder_of_a_translation_is_translated_again(site: Site) -> None:

@@ -61,6 +61,26 @@ def test_marks_go_with_their_words(source: str, target: str, links: str, expecte
 
 
 @pytest.mark.parametrize(
+    ("source", "target", "is_free"),
+    [
+        ("Hi {n} dogs", "7 Hunde", True),
+        ("Hi {n} dogs", "Hunde 7", True),
+        ("Hi {n} dogs", "Hunde", False),
+        ("Hi {n} dogs", "7 Hunde 7", False),
+        ("Hi {n} dogs", "17 Hunde", False),
+        ("Hi {n} dogs", "7m Hunde", False),
+        ("Hi {n}m", "7m", True),
+    ],
+)
+def test_a_stand_in_is_free_if_it_is_there_once_as_a_word(
+    source: str, target: str, is_free: bool
+) -> None:
+    shown = show(read(source), ["7"])
+    (atom,) = shown.stand_ins
+    assert shown.has_free(atom, target) == is_free
+
+
+@pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
         ("Hi {a}, {n} dogs", "7 Hunde, Tom", "{n} Hunde, {a}"),
