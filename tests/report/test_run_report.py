@@ -71,7 +71,9 @@ def test_the_page_has_the_details_that_differ_from_the_paper(run: Path) -> None:
     assert found == [[str(row.number), row.detail] for row in differing] != []
 
 
-def test_the_page_and_json_agree_with_metrics_and_score(run: Path, seq2seq_json: Callable) -> None:
+def test_the_page_and_json_agree_with_metrics_and_score(
+    run: Path, seq2seq: Callable, seq2seq_json: Callable
+) -> None:
     source, reference = (run.parent / f"valid.{side}" for side in ("source", "target"))
     report = seq2seq_json("report", run)
     scores = seq2seq_json("score", "--model", run, "-s", source, "-r", reference)["scores"]
@@ -90,6 +92,8 @@ def test_the_page_and_json_agree_with_metrics_and_score(run: Path, seq2seq_json:
     assert stated["signature"] in content
     assert report["data"]["counts"]["train"]["read"] == 91
     assert report["ended"] == "at step 4 of 4"
+    (row,) = json.loads(seq2seq("runs", run, "--format", "json").out)
+    assert (row["steps"], row["minutes"]) == (report["steps"], round(report["minutes"], 1))
 
 
 def test_lines_are_those_of_the_file_though_blank_pairs_are_left_out(
