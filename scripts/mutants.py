@@ -33,7 +33,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE, WORK = "seq2seq", CHECKOUT / "mutants"
 COPIED = (PACKAGE, "tests", "conf", "data", "scripts", "pyproject.toml", "README.md")
 SEED = 1
-SECONDS = 120
+SECONDS = 60
 """The tests of a mutant are the shortest ones that execute it, up to this time together."""
 ODD = re.compile(r"#x[0-9A-F]+|[^ -~]")
 """What JUnit's files write otherwise than pytest."""
