@@ -242,6 +242,7 @@ def test_a_copy_that_a_live_process_makes_is_kept(
     assert len(names(tmp_path)) == 4
 
 
+@pytest.mark.posix
 def test_a_file_that_another_process_removes_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ from tests.models import ALL_MODERN, perturb
 from tests.toy import encoded_corpus, update
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-V = 64
+V = 60
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.models import save_untrained
 @pytest.fixture
 def model(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     (tmp_path / "text").write_text("a man sees the sea.\n" * 50)
-    return save_untrained(tmp_path / "model", tokenizer, d_ff=2**16)
+    return save_untrained(tmp_path / "model", tokenizer, d_ff=2**20)
 
 
 def test_a_search_that_is_too_large_is_one_line(model: Path, trial: Callable) -> None:
