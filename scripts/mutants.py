@@ -272,13 +272,13 @@ class Copy:
     def __init__(self, number: int) -> None:
         self.tree = WORK / ("tree" if number == 0 else f"tree{number}")
         self.process: subprocess.Popen[str] | None = None
-        if not self.tree.exists():
-            for name in COPIED:
-                source, copy = CHECKOUT / name, self.tree / name
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copytree(source, copy) if source.is_dir() else shutil.copy(source, copy)
-        for path in (CHECKOUT / PACKAGE).rglob("*.py"):  # one was changed if the script was killed
-            shutil.copy(path, self.tree / path.relative_to(CHECKOUT))
+        self.tree.mkdir(exist_ok=True)
+        for name in COPIED:  # again in each call: a file was changed if the script was killed
+            source, copy = CHECKOUT / name, self.tree / name
+            if source.is_dir():
+                shutil.copytree(source, copy, dirs_exist_ok=True)
+            else:
+                shutil.copy(source, copy)
 
     def run(self, words: list[str], seconds: float, **environment: str) -> tuple[int | None, str]:
         """Run pytest; return its exit status, None after this time, and its output."""
@@ -384,12 +384,12 @@ def main(words: list[str]) -> None:
             known[Mutant(**entry["mutant"])] = entry["outcome"]
     drawn = draw(count)
     left = [mutant for mutant in drawn if mutant not in known]
-    for mutant, outcome in try_all(left, tests):
+    outcomes_of_left = try_all(left, tests)
+    for number, (mutant, outcome) in enumerate(outcomes_of_left, len(drawn) - len(left) + 1):
         known[mutant] = outcome
         with outcomes.open("a") as file:
             file.write(json.dumps({"mutant": asdict(mutant), "outcome": outcome}) + "\n")
-        tried = len(drawn) - len(left) + left.index(mutant) + 1
-        print(f"{tried} of {len(drawn)}: {outcome}: {mutant.path}:{mutant.first}", flush=True)
+        print(f"{number} of {len(drawn)}: {outcome}: {mutant.path}:{mutant.first}", flush=True)
     for mutant in drawn:
         if known[mutant] == "survived":
             print("", *describe(mutant), sep="\n")

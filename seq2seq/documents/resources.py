@@ -32,8 +32,8 @@ from seq2seq.errors import UserError
 
 _ANDROID_ESCAPE = re.compile(rf"{UTF_16_ESCAPE}|\\.|\"", re.DOTALL)
 _ANDROID_REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/[\w.]+")
-# Keys of rules in a .stringsdict whose values are no texts.
 _MOST_FORMS = 10  # of a plural in Qt's files, each of which gets the whole message
+# Keys of rules in a .stringsdict whose values are no texts.
 _RULES = {"NSStringFormatSpecTypeKey", "NSStringFormatValueTypeKey"}
 
 

@@ -163,10 +163,8 @@ def _read(folder: Path) -> RunSummary:
     for record in read_figures(folder):
         if {"valid/perplexity", "valid/bleu"} <= record.keys():
             validations.append(record)
-        if {
-            "train/source_tokens",
-            "train/target_tokens",
-        } <= record.keys():  # means over the steps since the record before
+        # Means over the steps since the record before.
+        if {"train/source_tokens", "train/target_tokens"} <= record.keys():
             per_step = record["train/source_tokens"] + record["train/target_tokens"]
             step, tokens = int(record["step"]), tokens + per_step * (record["step"] - step)
     ended, scores = files.read_finished().get("ended"), read_scores(folder)

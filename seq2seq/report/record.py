@@ -79,13 +79,11 @@ def newest_state(run: Path) -> RunState | None:
     return None
 
 
-def read_figures(run: Path) -> list[Metrics]:
+def read_figures(run: Path) -> Iterator[Metrics]:
     """Read the figures of a run, but for those that can't be drawn, or that JSON can't hold."""
     path = RunFolder(run).metrics
-    records = read_metrics(path) if path.is_file() else ()
-    return [
-        {k: value for k, value in record.items() if abs(value) <= _LARGEST} for record in records
-    ]
+    for record in read_metrics(path) if path.is_file() else ():
+        yield {name: value for name, value in record.items() if abs(value) <= _LARGEST}
 
 
 def record_average(run: Path, checkpoints: int) -> None:

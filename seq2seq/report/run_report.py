@@ -105,7 +105,8 @@ def make_report(
         control_ids(translator.tokenizer.controls, text.language, None)
     with folder_of_text(run):  # the training text is read, too
         sets = report_sets(translator, texts, config)
-    records, finished, state = read_figures(run), files.read_finished(), newest_state(run)
+    records = list(read_figures(run))
+    finished, state = files.read_finished(), newest_state(run)
     changeable = state.changeable if state else {}
     return RunReport(
         run=run.absolute().name,
