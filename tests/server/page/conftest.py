@@ -12,6 +12,9 @@ from tests.server.live import FakeTranslator, serve_models
 
 CHROMIUM = shutil.which("chromium")
 PATIENCE = 60_000  # milliseconds; an answer takes a few
+PAUSE = 3_600_000
+"""Milliseconds without a key before the page of these tests sends the text: no test is so slow that
+it pauses by chance."""
 
 
 # Of a module: as long as it runs, no other test can run an event loop in this process.
@@ -57,8 +60,16 @@ def show(browser: Any) -> Iterator[Callable[..., Any]]:
             valid = (lambda: dict.fromkeys(keys, "a name")) if keys else None
             served = opened.enter_context(serve_models(fakes, limits, keys=valid))
             page = opened.enter_context(checked_page(browser, served.url, **options))
+            page.route("**/frontend/settings", pause_long)
             page.goto(served.url)
             page.wait_for_selector("#count:not(:empty)")
             return page
 
         yield show
+
+
+def pause_long(route: Any) -> None:
+    """Answer with the server's settings and a pause of `PAUSE`."""
+    answer = route.fetch()
+    assert answer.json()["frontendTimeout"] == 400
+    route.fulfill(response=answer, json=answer.json() | {"frontendTimeout": PAUSE})

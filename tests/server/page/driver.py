@@ -8,10 +8,6 @@ import pytest
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
 
-PAUSE = 400
-"""Milliseconds without a key before the page sends the text."""
-
-
 def posts(page: Any) -> list[tuple[str, Any]]:
     """The path and the fields of each POST from now on."""
     sent: list[tuple[str, Any]] = []

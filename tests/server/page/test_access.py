@@ -14,6 +14,7 @@ from tests.server.page.driver import (
     focused,
     open_attention,
     refuse_once,
+    send,
     strengths,
 )
 
@@ -77,7 +78,7 @@ def test_axe_finds_nothing_to_blame(show: Show) -> None:
     page.locator("#rows button").nth(1).focus()
     check()
     refuse_once(page, 400, "zz is not supported")
-    page.locator("#source").fill("a cat.")
+    send(page, "a cat.")
     expect(page.locator("#error")).not_to_be_empty()
     check()
 

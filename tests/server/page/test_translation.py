@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from tests.server.page.conftest import PAUSE
 from tests.server.page.driver import (
-    PAUSE,
     expect,
     focused,
     open_attention,
@@ -144,12 +144,13 @@ def test_too_long_a_text_is_not_sent(show: Show) -> None:
     sent = posts(page)
     translate(page, "🐕🐕🐕")  # three characters, as the server counts
     expect(page.locator("#output")).to_have_text("🐕🐕🐕")
+    stop_the_clock(page)
     page.locator("#source").press_sequentially("x")
     expect(page.locator("#error")).to_have_text("At most 3 characters can be translated at once.")
     expect(page.locator("#count")).to_have_text("4 / 3 characters")
     expect(page.locator("#source")).to_have_attribute("aria-invalid", "true")
     page.keyboard.press("Control+Enter")
-    page.wait_for_timeout(PAUSE + 50)
+    page.clock.run_for(PAUSE + 50)
     assert len(sent) == 1
     page.keyboard.press("Backspace")
     expect(page.locator("#error")).to_be_empty()
