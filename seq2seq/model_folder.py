@@ -220,10 +220,10 @@ class SavedConfig:
             raise UserError(f"written in format {self.format}, this version reads {FORMAT}")
 
 
-def save_model(folder: Path, trained: TrainedModel) -> None:
+def save_model(folder: Path, trained: TrainedModel, *, card: bytes | None = None) -> None:
     """Write a model folder."""
     check_model_path(folder)
-    write_folder(folder, model_files(trained))
+    write_folder(folder, model_files(trained) | card_file(card))
 
 
 def check_model_path(folder: Path) -> None:
@@ -255,6 +255,11 @@ def model_files(trained: TrainedModel) -> dict[str, Content]:
         _CONFIG: json.dumps(config, indent=2, default=lambda choice: choice.value).encode(),
         **trained.tokenizer.files(),
     }
+
+
+def card_file(card: bytes | None) -> dict[str, Content]:
+    """Return the file of a model's card, if it has one."""
+    return {} if card is None else {CARD_FILE: card}
 
 
 def check_restorable(trained: TrainedModel) -> None:

@@ -138,6 +138,20 @@ def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     logger.removeHandler(handler)
 
 
+@pytest.fixture
+def first_files(monkeypatch: pytest.MonkeyPatch) -> dict[Path, list[str]]:
+    """The names of the files that each folder has when it gets its own."""
+    found, rename = dict[Path, list[str]](), Path.rename
+
+    def record(self: Path, target: Path) -> Path:
+        if self.is_dir():
+            found[target] = [path.name for path in self.iterdir()]
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", record)
+    return found
+
+
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     who = ("a man", "the woman", "two small dogs", "a child", "nobody")

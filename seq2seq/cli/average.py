@@ -8,9 +8,7 @@ from typing import Any
 from seq2seq.cli.model_class import choose_classes
 from seq2seq.cli.text import print_path
 from seq2seq.errors import UsageError, UserError
-from seq2seq.files import add_file
 from seq2seq.model_folder import (
-    CARD_FILE,
     TrainedModel,
     average,
     check_model_path,
@@ -45,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     folders = folders[-arguments.last :]
     mean = average(folders, choose_classes(folders, arguments.model_class)[-1])
     card = _card(run_folder, mean, arguments.last)
-    save_model(output, mean)
-    add_file(output, CARD_FILE, card)
+    save_model(output, mean, card=card)
     with suppress(UserError):  # without the run's validation set, it is chosen at the first use
         if step := choose_alignment(run_folder, mean):
             save_alignment(output, step)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.errors import UserError, printable
-from seq2seq.files import add_file, read_regular_file
+from seq2seq.files import read_regular_file
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.pair_tokenizer import PairTokenizer
 from seq2seq.model_folder import CARD_FILE, MAX_CARD_BYTES, TrainedModel, save_model
@@ -29,8 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         origin = f"imported from {folder.absolute().name}, a model of Marian"
         card = card_of_model(trained, output.absolute().name, origin)
-    save_model(output, trained)
-    add_file(output, CARD_FILE, card)
+    save_model(output, trained, card=card)
     print(printable(_describe(trained)))
     print(f"next: {translate_command(str(output), trained.target_languages)}")
     return 0

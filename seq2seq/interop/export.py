@@ -21,8 +21,8 @@ from seq2seq.interop import marian
 from seq2seq.interop.marian import EMBEDDINGS
 from seq2seq.interop.pair_tokenizer import SOURCE_MODEL, TARGET_MODEL, PairTokenizer
 from seq2seq.model_folder import (
-    CARD_FILE,
     TrainedModel,
+    card_file,
     check_restorable,
     class_name,
     own_class,
@@ -77,11 +77,6 @@ def check_class(trained: TrainedModel) -> None:
             f"{', '.join(changed[:3])} changed: other programs have the paper's layers, so that a"
             " changed model can't be exported"
         )
-
-
-def card_file(card: bytes | None) -> dict[str, bytes]:
-    """Return the file of a model's card, if it has one."""
-    return {} if card is None else {CARD_FILE: card}
 
 
 def _tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:

@@ -9,11 +9,11 @@ from seq2seq.controls import LANGUAGE_PIECE
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.files import Content, write_folder
 from seq2seq.interop import marian
-from seq2seq.interop.export import GENERATION, card_file, check_class, json_bytes, marian_config
+from seq2seq.interop.export import GENERATION, check_class, json_bytes, marian_config
 from seq2seq.interop.onnx_graph import Precision
 from seq2seq.interop.onnx_model import decoder_graph, encoder_graph
 from seq2seq.interop.tokenizer_json import hidden, tokenizer_json
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, card_file
 from seq2seq.search import SearchConfig
 from seq2seq.tokenizer import CONTROL_PIECES, END_ID, PADDING_ID, START_ID, UNKNOWN_ID
 

@@ -21,12 +21,12 @@ from seq2seq.case import KEPT
 from seq2seq.decoding import capitals, segments, sentences
 from seq2seq.errors import UserError
 from seq2seq.files import Content, read_regular_file, write_folder
-from seq2seq.interop.export import card_file, json_bytes
+from seq2seq.interop.export import json_bytes
 from seq2seq.interop.javascript import regular_expression
 from seq2seq.interop.onnx_folder import graph_names, onnx_files, translation_settings
 from seq2seq.interop.onnx_graph import Precision
 from seq2seq.interop.pair_tokenizer import PairTokenizer
-from seq2seq.model_folder import CARD_FILE, TrainedModel
+from seq2seq.model_folder import CARD_FILE, TrainedModel, card_file
 from seq2seq.tokenizer import UNSEEN
 
 SETTINGS_FILE = "translator.json"

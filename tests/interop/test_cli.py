@@ -36,12 +36,16 @@ def test_an_imported_model_translates_scores_and_is_described(
 
 
 def test_an_imported_model_has_its_own_card_or_else_a_short_one(
-    make_folder: MakeFolder, seq2seq: Callable[..., Result], tmp_path: Path
+    make_folder: MakeFolder,
+    seq2seq: Callable[..., Result],
+    first_files: dict[Path, list[str]],
+    tmp_path: Path,
 ) -> None:
     made = make_folder()
     code, out, _ = seq2seq("import", made.path, "-o", tmp_path / "a_model")
     assert code == 0
     assert f"next: seq2seq translate --model {tmp_path / 'a_model'} --to por < input" in out
+    assert "README.md" in first_files[tmp_path / "a_model"]
     card = (tmp_path / "a_model" / "README.md").read_text()
     assert "\nlanguage:\n- en\n- por\n- pob\n" in card
     assert "# a\\_model\n" in card

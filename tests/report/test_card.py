@@ -57,12 +57,15 @@ def test_only_the_card_of_the_model_that_translated_has_its_scores(
             assert (facts.output_warnings is not None) == has_scores
 
 
-def test_the_card_of_a_mean_has_its_run(run: Path, tmp_path: Path) -> None:
+def test_the_card_of_a_mean_has_its_run(
+    run: Path, tmp_path: Path, first_files: dict[Path, list[str]]
+) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(copy / "averaged", ignore_errors=True)
     (session,) = read_sessions(copy)
     add_session(copy, replace(session, step=3, torch="9.9.9"))
     assert main(["average", "--model", str(copy), "--last", "2"]) == 0
+    assert "README.md" in first_files[copy / "averaged"]
     card = ModelCard.load(copy / "averaged" / "README.md")
     assert "the mean of the last 2 checkpoints" in card.text
     assert card.data.license == "cc-by-4.0"
