@@ -6,7 +6,7 @@ pieces that an imported model writes and doesn't read.
 """
 
 import base64
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -55,8 +55,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> TokenizerJson:
     listed = tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))
     controls = {*CONTROL_PIECES, *tokenizer.controls.values()}
     known = set("").union(*scores)
-    added = {piece for piece in listed if len(piece) == 1} - known
-    read = scores.keys() | byte_pieces | added
+    runs = {p for i, p in enumerate(listed) if i not in controls and known.isdisjoint(p)}
+    runs -= byte_pieces | {""}
+    scores |= _scores_of_parts(runs)
+    read = scores.keys() | byte_pieces
     names = [p if p in read and i not in controls else hidden(p) for i, p in enumerate(listed)]
     unlisted = sorted(scores.keys() - set(names))
     names += unlisted
@@ -69,7 +71,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> TokenizerJson:
         "added_tokens": [_added_token(i, names[i]) for i in sorted(controls - {UNKNOWN_ID})],
         "normalizer": {
             "type": "Sequence",
-            "normalizers": [*_normalizers(model, escaped), *_unknown_runs(known, added)],
+            "normalizers": [*_normalizers(model, escaped), *_unknown_runs(known, runs)],
         },
         "pre_tokenizer": None,
         "post_processor": _end_symbol(names[END_ID]),
@@ -102,7 +104,7 @@ def _read_model(tokenizer: Tokenizer) -> Any:
     if trained.model_type not in (_UNIGRAM, _BPE):
         raise _refusal("the pieces are words or characters")
     expressible = {_NORMAL, _UNKNOWN, _CONTROL}
-    if trained.model_type == _BPE:
+    if trained.model_type == _BPE and name == TOKENIZER_FILE:  # a table may lack bytes
         expressible.add(_BYTE)
     if types - expressible:
         raise _refusal("some pieces are neither ordinary ones nor control symbols")
@@ -142,15 +144,32 @@ def _normalizers(model: Any, escaped: Mapping[int, str]) -> Iterator[_Json]:
     yield _replace({"Regex": f"{_SPACE}+$"}, "")
 
 
-def _unknown_runs(known: Collection[str], added: Collection[str]) -> Iterator[_Json]:
-    """Yield how characters are read that a table has and the SentencePiece model of sources lacks.
+def _unknown_runs(known: Collection[str], runs: Collection[str]) -> Iterator[_Json]:
+    """Yield how characters are read that the SentencePiece model of sources lacks.
 
-    SentencePiece makes one piece of several in a row, which the table lacks, too. A table of
-    translations may have it: only then is it read as unknown here, and not by the program.
+    SentencePiece makes one piece of all in a row. It is unknown unless it is one of `runs`, those
+    that an imported model's table has.
     """
-    if added:
-        escaped = (f"\\{c}" if c in r"[\]^-" else c for c in sorted(known))
-        yield _replace({"Regex": f"[^{''.join(escaped)}]{{2,}}"}, _NEVER_KNOWN)
+    if runs:
+        lacked = f"[^{_escaped(sorted(known), '-')}]"
+        listed = "|".join(map(_escaped, sorted(runs)))
+        pattern = f"(?<!{lacked})(?!(?:{listed})(?!{lacked})){lacked}+"
+        yield _replace({"Regex": pattern}, _NEVER_KNOWN)
+
+
+def _escaped(characters: Iterable[str], special: str = "") -> str:
+    """Write characters such that they stand for themselves in a regular expression."""
+    special += r"^$\.*+?()[]{}|/"
+    return "".join(f"\\{c}" if c in special else c for c in characters)
+
+
+def _scores_of_parts(runs: Collection[str]) -> dict[str, float]:
+    """Score what runs of characters consist of, so that each run becomes one piece.
+
+    The square of a sum is greater than the sum of squares, and all neighbours can be joined.
+    """
+    parts = {run[i:end] for run in runs for end in range(len(run) + 1) for i in range(end)}
+    return {part: float(len(part)) ** 2 for part in parts}
 
 
 def _bpe(names: Sequence[str], scores: Mapping[str, float], byte_fallback: bool) -> _Json:

@@ -29,12 +29,13 @@ class MarianFolder(NamedTuple):
     model: Any
 
 
-def train_spm(sentences: list[str], size: int) -> bytes:
+def train_spm(sentences: list[str], size: int, model_type: str = "unigram") -> bytes:
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
         model_writer=model,
         vocab_size=size,
+        model_type=model_type,
         hard_vocab_limit=False,
         minloglevel=2,
     )

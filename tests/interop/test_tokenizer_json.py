@@ -13,10 +13,19 @@ from hypothesis import strategies as st
 from seq2seq.errors import UserError
 from seq2seq.interop.marian_import import import_marian
 from seq2seq.interop.onnx_folder import write_onnx
+from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, dump_pieces
 from seq2seq.interop.tokenizer_json import hidden, tokenizer_json
-from seq2seq.tokenizer import END_ID, UNKNOWN_ID, Tokenizer, TokenizerConfig
+from seq2seq.pieces import read_processor
+from seq2seq.tokenizer import (
+    CONTROL_PIECES,
+    END_ID,
+    PAIR_FILES,
+    UNKNOWN_ID,
+    Tokenizer,
+    TokenizerConfig,
+)
 from tests.conftest import MakeTrained
-from tests.interop.conftest import MakeFolder
+from tests.interop.conftest import MakeFolder, train_spm
 from tests.interop.texts import EMOJI, KINDS, SIX_SCRIPTS, TYPED, random_texts, train_tokenizer
 
 library = pytest.importorskip("tokenizers", reason="reads the exported tokenizer")
@@ -107,6 +116,42 @@ def test_ids_of_an_imported_model_are_equal_but_for_those_that_its_table_lacks(
     outputs = tokenizer.encode_target([line[::-1] for line in sentences] + ["Größe", "“zz”"])
     decoded = [text.strip() for text in read(tokenizer).decode_batch(outputs)]
     assert decoded == tokenizer.decode(outputs)
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_runs_of_characters_that_the_table_has_and_the_sources_model_lacks_are_pieces(
+    sentences: list[str], model_type: str
+) -> None:
+    model = train_spm(sentences, 60, model_type)
+    runs = [
+        "ß",
+        "ßß",
+        "ä",
+        "äö",
+        "äöäö",
+        "öäü",
+        "^-]\\",
+        "中国",
+        "中国人",
+        "aß",
+        "ß.",
+        ">>ü<<",
+        "😀",
+    ]
+    known = read_processor(model).encode(" ".join(sentences), out_type=str)
+    table = dump_pieces([*CONTROL_PIECES.values(), *runs, *sorted({*known})])
+    files = dict(zip(PAIR_FILES, (model, model, table), strict=False))
+    tokenizer = PairTokenizer(files, PairConfig(), ("en", "zh"))
+    draw, letters = random.Random(1), ["a", "man", ".", " ", "人", "ö", "z"]
+    lines = ["".join(draw.choices(runs + letters, k=draw.randint(1, 4))) for _ in range(2000)]
+    found = [
+        [i if i < tokenizer.vocab_size else UNKNOWN_ID for i in each.ids[:-1]]
+        for each in read(tokenizer).encode_batch(lines)
+    ]
+    expected = tokenizer.encode(lines)
+    assert found == expected
+    once = {run for run in runs if tokenizer.source_pieces(tokenizer.encode([run])[0])[-1] == run}
+    assert once == {*runs} - {"aß", "ß.", ">>ü<<"}
 
 
 def test_case_folding_is_refused(sentences: list[str]) -> None:

@@ -119,7 +119,8 @@ def test_sources_of_an_imported_model_have_the_programs_ids(
 
 def check_pieces(folder: Path, tokenizer: Tokenizer) -> None:
     """Compare the ids of texts, and the texts of ids, with the program's."""
-    texts = [*SIX_SCRIPTS, *TYPED, *EMOJI, "½ ﬁ ☃\u00ad a\u200bb", *random_texts(1000, 5)]
+    pieces = tokenizer.source_pieces(list(range(tokenizer.source_vocab_size)))
+    texts = [*pieces, *SIX_SCRIPTS, *TYPED, *EMOJI, "½ ﬁ ☃\u00ad a\u200bb", *random_texts(1000, 5)]
     texts = [text.strip() for text in texts]
     expected = tokenizer.encode_source(texts)
     given = {"folder": str(folder), "nodeModules": str(NODE_MODULES)}
