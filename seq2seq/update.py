@@ -43,17 +43,6 @@ def make_adam(model: nn.Module) -> Adam:
     return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
-def start_moments(adam: Adam) -> None:
-    """Set the moments to zero, as the first update would, so that they can be saved before it."""
-    for group in adam.param_groups:
-        for parameter in group["params"]:
-            adam.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-
-
 # Dropout (5.4).
 
 

@@ -42,6 +42,10 @@ def save_checkpoint(
     for index, state in optimizer.state_dict()["state"].items():
         for moment, value in state.items():
             moments[f"{names[index]}.{moment}"] = value
+    # Zero before the first update, and always for a parameter that has no gradient.
+    for name, moment in _expected_moments(trained.model).items():
+        if name not in moments:
+            moments[name] = torch.zeros_like(moment, device="cpu")
     contents = model_folder.model_files(trained)
     contents[_OPTIMIZER] = partial(model_folder.save_tensors, moments)
     contents[_PROGRESS] = json.dumps(progress, indent=2).encode()

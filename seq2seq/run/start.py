@@ -37,7 +37,7 @@ from seq2seq.score import suited_tokenizer
 from seq2seq.settings import SettingKind, settings_of
 from seq2seq.trainer import Trainer
 from seq2seq.transformer import Transformer
-from seq2seq.update import DivergenceError, Updater, start_moments
+from seq2seq.update import DivergenceError, Updater
 
 logger = logging.getLogger("seq2seq")
 
@@ -117,8 +117,6 @@ def make_trainer(
         world=world,
         micro_batches=micro_batches,
     )
-    if initial is not None:
-        start_moments(updater.optimizer)
     return Trainer(updater, signals=StopSignals(second_ends=world.size == 1))
 
 
@@ -144,7 +142,6 @@ def try_update(updater: Updater, epoch: int) -> float:
     largest = max(batching.epoch(epoch), key=batching.corpus.padded_tokens)
     with torch.random.fork_rng([updater.compute.device] if updater.compute.on_gpu else []):
         tried = replace(updater, model=copy.deepcopy(updater.model))
-        start_moments(tried.optimizer)
         with oom_as_user_error(), suppress(DivergenceError):
             tried.update(1, tried.collate([largest] * updater.world.size))
     return time.perf_counter() - started

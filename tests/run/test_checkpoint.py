@@ -59,14 +59,31 @@ def test_a_model_comes_back_to_the_bit(
     assert all(parameter.requires_grad for parameter in loaded.model.parameters())
 
 
-def take_steps(model: Transformer, count: int) -> torch.optim.Adam:
-    adam = make_adam(model)
+def take_steps(
+    model: Transformer, count: int, adam: torch.optim.Adam | None = None
+) -> torch.optim.Adam:
+    adam = adam or make_adam(model)
     adam.param_groups[0]["lr"] = 0.01
     for step in range(count):
         model(torch.tensor([[4 + step, 3]]), torch.tensor([[2, 7]])).logsumexp(-1).sum().backward()
         adam.step()
         adam.zero_grad()
     return adam
+
+
+def test_a_frozen_parameter_does_not_keep_a_run_from_going_on(
+    tmp_path: Path, make_trained: MakeTrained
+) -> None:
+    trained, resumed = make_trained(), make_trained(seed=2).model
+    for model in (trained.model, resumed):
+        model.encoder.get_parameter("layers.0.feed_forward.inner.bias").requires_grad_(False)
+    adam, resumed_adam = take_steps(trained.model, 2), make_adam(resumed)
+    folder = checkpoint.save_checkpoint(tmp_path, 2, trained, adam, {})
+    checkpoint.restore_checkpoint(folder, resumed, resumed_adam)
+    assert_equal(resumed, trained.model)
+    take_steps(trained.model, 2, adam)
+    take_steps(resumed, 2, resumed_adam)
+    assert_equal(resumed, trained.model)
 
 
 @pytest.mark.parametrize(
