@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam
 
@@ -41,6 +41,20 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, scale: float = 
 def make_adam(model: nn.Module) -> Adam:
     """Make Adam with beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9; the rate is set in each step."""
     return Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
+def gradients_of(model: nn.Module) -> list[Tensor]:
+    """Return the gradients of all parameters that are trained; zero if no loss depends on one.
+
+    So all processes have the same, whatever part of the model their micro-batches use.
+    """
+    gradients = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+    return gradients
 
 
 # Dropout (5.4).
@@ -128,7 +142,7 @@ class Updater:
             losses += torch.stack(loss).detach()
 
         # The sums over all processes; what is not finite ends the training.
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        gradients = gradients_of(model)
         self.world.add_up(gradients)
         smoothed, cross_entropy = map(sum, zip(*self.world.gather(*losses.tolist()), strict=True))
         norm = get_total_norm(gradients).item()

@@ -38,6 +38,7 @@ from seq2seq.update import (
     Updater,
     check_finite,
     dropout_share,
+    gradients_of,
     seed_masks,
 )
 
@@ -146,7 +147,7 @@ class FastUpdater(Updater):
         for i, (number, batch) in enumerate(batches.batches):
             seed_masks(self.seed, step, *number)
             self.run(self.add_gradient if i else self.begin_gradient, batch)
-        self.world.add_up(self.gradients())
+        self.world.add_up(gradients_of(self.model))
         self.run(self.apply_gradient)
         counts = batches.source_tokens, batches.target_tokens
         metrics = StepMetrics(1, 0.0, 0.0, *counts, learning_rate=rate)
@@ -196,13 +197,9 @@ class FastUpdater(Updater):
             (loss.smoothed / self.numbers.target_tokens).backward()  # type: ignore[no-untyped-call]
         self.losses += torch.stack((loss.smoothed.detach(), loss.cross_entropy))
 
-    def gradients(self) -> list[Tensor]:
-        """Return the gradients of the parameters that have one."""
-        return [p.grad for p in self.model.parameters() if p.grad is not None]
-
     def apply_gradient(self) -> None:
         """Update the weights, unless a loss or the gradient is not finite, and their mean."""
-        norm = get_total_norm(self.gradients())
+        norm = get_total_norm(gradients_of(self.model))
         self.losses_and_norm.copy_(torch.cat((self.losses, norm.view(1))))
         # Fused Adam skips the step if found_inf is exactly 1, as with GradScaler. The device
         # decides that by itself, so the host does not wait for it.

@@ -6,22 +6,25 @@ import math
 import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seq2seq.batches import Batch, Batching
-from seq2seq.device import World
+from seq2seq.config import TrainingConfig, TransformerConfig
+from seq2seq.device import Compute, World
 from seq2seq.encoded_corpus import EncodedCorpus, PairIndices
 from seq2seq.errors import OutOfMemoryError, UserError
 from seq2seq.fast.updates import FastUpdater, fit_memory
 from seq2seq.loss import Loss
-from seq2seq.model_folder import TrainedModel
+from seq2seq.model_folder import TrainedModel, new_transformer
 from seq2seq.run.checkpoint import (
     progress_file,
     read_progress,
@@ -34,6 +37,7 @@ from seq2seq.run.start import try_update
 from seq2seq.system import signals
 from seq2seq.tokenizer import PADDING_ID, START_ID, Tokenizer
 from seq2seq.trainer import Progress, Trainer
+from seq2seq.transformer import Transformer
 from seq2seq.update import Updater
 from tests.core.records import V, make_trainer, train, trained_model
 from tests.toy import encoded_corpus, update
@@ -380,6 +384,71 @@ def test_a_signal_during_a_checkpoint_leaves_it_saved(corpus: EncodedCorpus, pla
     assert trainer.signal == signal.SIGTERM
     # The resumed training makes the validation that was interrupted.
     assert trainer.progress.validation_pending == (place != "save_validation")
+
+
+class Switching(Transformer):
+    """Adds one of two vectors to the states of a batch, by its first token."""
+
+    def __init__(self, config: TransformerConfig, **sizes: int) -> None:
+        super().__init__(config, **sizes)
+        self.vectors = nn.ParameterList(torch.zeros(config.d_model) for _ in range(2))
+
+    def decoder_states(self, source: Tensor, target_input: Tensor) -> Tensor:
+        vector = self.vectors[int(source[0, 0]) % 2]
+        return super().decoder_states(source, target_input) + vector
+
+
+class OneOfTwo(World):
+    """One of two processes, each in a thread."""
+
+    size = 2
+
+    def __init__(self, rank: int, barrier: threading.Barrier, shared: dict[int, Any]) -> None:
+        self.rank, self.barrier, self.shared = rank, barrier, shared
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        self.shared[self.rank] = value
+        self.barrier.wait()
+        values = [self.shared[rank] for rank in range(self.size)]
+        self.barrier.wait()
+        return values
+
+    def gather(self, *values: float) -> list[list[float]]:
+        return self.gather_objects(list(values))
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        sums = sum(self.gather_objects(torch.cat([tensor.flatten() for tensor in tensors])))
+        parts = torch.split(sums, list(map(torch.Tensor.numel, tensors)))
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+@pytest.mark.parametrize("form", [Updater, FastUpdater])
+def test_processes_that_use_other_parts_of_a_model_train_as_one_does(
+    corpus: EncodedCorpus, form: type[Updater]
+) -> None:
+    batching = Equal(corpus, 4)
+    steps = list(zip(batching.epoch(0)[::2], batching.epoch(0)[1::2], strict=True))
+    firsts = [{int(corpus.source(pairs[0])[0]) % 2 for pairs in step} for step in steps]
+    assert {0, 1} in firsts
+
+    sizes = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=0.0)
+    torch.manual_seed(1)
+    initial = new_transformer(sizes, V, model_class=Switching).double()
+
+    def train_as(world: World) -> dict[str, Tensor]:
+        model = copy.deepcopy(initial)
+        parts: dict[str, Any] = {"compute": Compute(), "micro_batches": 2, "world": world}
+        updater = form(model, batching, TrainingConfig(warmup_steps=10), seed=5, **parts)
+        for number, step in enumerate(steps, start=1):
+            updater.update(number, updater.collate(step))
+        return model.state_dict()
+
+    alone = train_as(World())
+    barrier, shared = threading.Barrier(2, timeout=60), dict[int, Any]()
+    with ThreadPoolExecutor(2) as threads:
+        for found in threads.map(train_as, [OneOfTwo(rank, barrier, shared) for rank in range(2)]):
+            torch.testing.assert_close(found, alone, rtol=0, atol=1e-8)
 
 
 class Left(World):
