@@ -78,7 +78,7 @@ function showLanguages() {
 
 function swap() {
   const [from, to] = chosenLanguages();
-  if (sentences.length > 0) source.value = translation();
+  if (sentences.length > 0 && !output.matches(".stale")) source.value = translation();
   find("source-language").value = to;
   fillTargets(from);
   schedule(0);
@@ -204,7 +204,7 @@ function followCaret() {
   if (document.activeElement !== source) return;
   selectSentence(sentenceAtCaret());
   const part = output.querySelector(`[data-sentence="${selected}"]`);
-  if (part && !output.matches(".stale")) markAtCaret(sentences[selected], part);
+  if (part) markAtCaret(sentences[selected], part);
 }
 
 function showWarnings() {

@@ -28,10 +28,13 @@ export function markAtCaret(sentence, part) {
 
 function mark(sentence, part, chosen) {
   unmark();
+  if (find("output").matches(".stale")) return; // it belongs to another text
   const links = sentence.choices[sentence.chosen].alignments.filter(chosen);
   const before = find("source").value.slice(0, sentence.sourceBegin);
   const parts = sentence.source.split(WORD);
-  for (const [i] of links) parts[2 * i + 1] = make("mark", { textContent: parts[2 * i + 1] });
+  for (const i of new Set(links.map(([i]) => i))) {
+    parts[2 * i + 1] = make("mark", { textContent: parts[2 * i + 1] });
+  }
   find("marks").replaceChildren(before, ...parts);
   const words = wordsOf(part);
   for (const [, j] of links) words[j].classList.add("linked");

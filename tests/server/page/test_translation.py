@@ -90,6 +90,23 @@ def test_the_words_that_belong_together_are_marked(show: Show) -> None:
     expect(linked).to_have_text(["A"])
     page.keyboard.type("x")
     expect(marked).to_have_count(0)
+    # The translation is that of an older text now.
+    page.locator("#output .word", has_text="DOG.").hover()
+    expect(marked).to_have_count(0)
+
+
+def test_a_word_may_belong_to_several(show: Show) -> None:
+    def link_twice(route: Any) -> None:
+        answer = route.fetch().json()
+        answer["details"][0]["alignments"] = [[0, 0], [0, 1]]
+        route.fulfill(json=answer)
+
+    page = show()
+    page.route("**/translate", link_twice)
+    translate(page, "a dog.")
+    page.keyboard.press("Control+Home")
+    expect(page.locator("#output .linked")).to_have_text(["A", "DOG."])
+    expect(page.locator("#marks")).to_have_text("a dog.")
 
 
 # Alternatives
@@ -236,3 +253,14 @@ def test_swap_translates_the_translation_back(show: Show) -> None:
     path, fields = sent[-1]
     assert path == "/translate"
     assert (fields["q"], fields["source"], fields["target"]) == ("A DOG.", "de", "en")
+
+
+def test_swap_keeps_a_text_that_is_not_translated_yet(show: Show) -> None:
+    page = show("en-de", "de-en")
+    translate(page, "ein Hund.")
+    page.locator("#source").fill("eine Katze.")
+    with page.expect_response("**/translate"):
+        page.get_by_role("button", name="Swap languages").click()
+    expect(page.locator("#source")).to_have_value("eine Katze.")
+    expect(page.locator("#output")).to_have_text("EINE KATZE.")
+    expect(page.locator("#output")).to_have_attribute("lang", "en")
