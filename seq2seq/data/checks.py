@@ -300,13 +300,14 @@ class _SideScores:
 def check_references(
     split: Split, pairs: Sequence[SentencePair], tokenizer: Tokenizer, remedy: str
 ) -> list[str]:
-    """Warn of references that the tokenizer can't write; runs of spaces may change."""
-    references = [" ".join(filter(None, pair.target.split(" "))) for pair in pairs]
+    """Warn of references that the tokenizer can't write; spaces and line ends may change."""
+    references = [" ".join(filter(None, re.split("[ \n]", pair.target))) for pair in pairs]
     written = tokenizer.decode(tokenizer.encode_target(references))
     lost = [i for i, text in enumerate(references) if text != written[i]]
     if len(lost) <= _ALARMING_SHARE * len(references):
         return []
-    characters = "".join(c for c in references[lost[0]] if c not in written[lost[0]])
+    reference, known = references[lost[0]], set(written[lost[0]])
+    characters = "".join(list(dict.fromkeys(c for c in reference if c not in known))[:_EXAMPLES])
     return [
         f"{len(lost) / len(references):.1%} of the references of {split.name} can't be written by"
         f" the tokenizer, first {split.locate(lost[0] + 1, 'target')} ({characters!r}): {remedy}"

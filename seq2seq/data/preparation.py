@@ -110,11 +110,14 @@ def prepare(
         warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
         warnings += check_references(split, pairs, data.tokenizer, remedy)
     for split in test:
-        pairs = list(split.pairs())
-        if not pairs:
-            raise UserError(f"data.{split.name}: {split}: is empty; give pairs, or set it to null")
-        split.control_ids(data.tokenizer.controls)  # refused before hours of training
-        warnings += check_overlap(split.name, pairs, train)
+        pairs = list(filter(has_text, split.pairs()))
+        if not pairs:  # better known before hours of training, as is a language
+            raise UserError(
+                f"data.{split.name}: {split}: no pair has text on both sides; give pairs, or set it"
+                " to null"
+            )
+        split.control_ids(data.tokenizer.controls)
+        warnings += [*split.remarks(), *check_overlap(split.name, pairs, train)]
     for name, filtered in counts.items():
         log(f"data: {name}: {filtered}")
     mixture = None

@@ -14,6 +14,7 @@ from seq2seq.errors import UserError
 from seq2seq.report.significance import bleu_interval, line_chrf
 from seq2seq.run.config import Config
 from seq2seq.score import SCRIPTS, Score, ScoreConfig, score_all, too_long_for_ter
+from seq2seq.text import has_text
 
 _Key: TypeAlias = tuple[str | None, str | None]
 EXAMPLES = 5
@@ -129,7 +130,8 @@ def count_overlaps(config: Config, texts: Sequence[TextSet]) -> Sequence[Overlap
     """Count the lines of test sets that are in the training text, which is read once."""
     rows = [list(map(_keys, text.sources, text.references)) for text in texts]
     all_keys = set(chain(*chain(*rows)))
-    train = chain.from_iterable(split.pairs() for split in training_splits(config.data))
+    splits = training_splits(config.data)
+    train = filter(has_text, chain.from_iterable(split.pairs() for split in splits))
     matches, read = set[_Key](), 0
     try:
         for pair in islice(train, MAX_TRAINING_PAIRS):

@@ -318,6 +318,20 @@ def test_text_that_can_t_be_used_is_refused(run: Preparation) -> None:
     assert list(run.cache.iterdir()) == []
 
 
+def test_a_test_set_without_text_is_refused_before_the_training_and_its_header_is_named(
+    run: Preparation,
+) -> None:
+    config, path = run.configure(), run.folder / "test.tsv"
+    for content in ("", "en\tde\n", "en\tde\n\ta\nb\t \n"):
+        path.write_text(content)
+        config = replace(config, test_sets={"more": SplitConfig(pairs=str(path))})
+        with pytest.raises(UserError, match=r"data\.test_sets\.more: .* no pair has text on both"):
+            run.of(config)
+    path.write_text("en\tde\na\tA\n")
+    run.of(config)
+    assert f"{path}:1: a header, left out" in run
+
+
 def test_pairs_shared_with_the_training_split_are_reported(run: Preparation) -> None:
     train, other_target = [*TRAIN, ("", "")], (TRAIN[5][0], "A OTHER")
     valid = [*train[:3], train[0], other_target, ("house", "A OTHER"), ("", "")]
@@ -467,19 +481,24 @@ def test_extreme_length_ratios_are_reported_with_their_lines(run: Preparation) -
 def test_references_that_can_t_be_written_are_reported(
     run: Preparation, vocabulary: str, remedy: str | None
 ) -> None:
-    valid = [*sentences(18, seed=98), ("a", " A  B"), ("a", "A RIVER，")]
+    lines = [*sentences(17, seed=98), ("a", " A  B"), ("a", "A RIVER，，")]
+    valid = [("a", "A\nB"), *lines]  # a translation has no such end of a line
     normalization = "nmt_nfkc" if vocabulary == "normalized" else "identity"
     options = TokenizerConfig(vocab_size=60, normalization=normalization)
     given = Tokenizer.train(chain(*TRAIN), options) if vocabulary == "given" else None
-    train = TRAIN if vocabulary == "of other text" else TRAIN + valid
-    config = run.configure(train, valid, tokenizer=options)
+    train = TRAIN if vocabulary == "of other text" else TRAIN + lines
+    path = run.folder / "valid.jsonl"
+    rows = (json.dumps(dict(zip(("source", "target"), pair, strict=True))) for pair in valid)
+    path.write_text("\n".join(rows))
+    config = run.configure(train, tokenizer=options)
+    config.valid = SplitConfig(pairs=str(path))
     config.valid_sets["more"] = config.valid
     run.of(config)
     run.clear()
     run.of(config, given)  # also when the folder is reused
     for name in ("valid", "valid_sets.more"):
         message = f"5.0% of the references of {name} can't be written by the tokenizer, first"
-        assert (f"{message} {config.valid.target}:20 ('，'): {remedy}" in run) == bool(remedy)
+        assert (f"{message} {path}:20 ('，'): {remedy}" in run) == bool(remedy)
 
 
 def test_the_time_to_check_a_pair_grows_with_its_length() -> None:

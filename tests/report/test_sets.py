@@ -1,13 +1,25 @@
 """What is shown of a test set and of two systems, counted by hand."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seq2seq.data.corpus import DataConfig, SplitConfig
 from seq2seq.decoding.translation import Candidate, Translation
 from seq2seq.report.page import curves_svg
-from seq2seq.report.sets import EXAMPLES, TextSet, choose_samples, differing_parts, find_warnings
+from seq2seq.report.sets import (
+    EXAMPLES,
+    Overlap,
+    TextSet,
+    choose_samples,
+    count_overlaps,
+    differing_parts,
+    find_warnings,
+)
+from seq2seq.run.config import Config
+from tests.toy import two_files
 
 
 @pytest.mark.parametrize(
@@ -74,6 +86,15 @@ def test_the_first_lines_of_each_kind_of_suspicious_output_are_shown() -> None:
         "unknown": [1],
     }
     assert all(one.source == sources[one.line - 1][:1000] for one in lines)
+
+
+def test_blank_lines_are_no_lines_of_the_training_text(tmp_path: Path) -> None:
+    lines = ["a", "b"], ["", ""], ["c", ""], ["", "d"]
+    sources, references = map(list, zip(*lines, strict=True))
+    paths = two_files(tmp_path, "train", sources, references)
+    config = Config(data=DataConfig(train=SplitConfig(**paths)))
+    found = count_overlaps(config, [TextSet("mixed", sources, references)])
+    assert found == [Overlap("the 1 training pairs", sources=1, references=1, pairs=1)]
 
 
 @pytest.mark.parametrize("values", [[5e-324], [1.0, 1.0 + 2**-52], [1e100, -1e100], [2.0] * 9])
