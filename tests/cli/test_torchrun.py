@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,3 +112,17 @@ def test_a_bad_command_line_is_refused_once(
         assert result.code == 2
         assert result.err.count("\n") == lines
         assert "--multirun can't run under torchrun" in result.err or not lines
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "message"),
+    [("-", 2, "give -i FILE"), ("no-file", 1, "no-file: no such file")],
+)
+def test_processes_at_a_terminal_do_not_answer_line_by_line(
+    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch, source: str, code: int, message: str
+) -> None:
+    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    result = seq2seq("translate", "--model", "no-model", "--device", "cpu", "-i", source)
+    assert (result.code, message in result.err) == (code, True), result.err

@@ -10,9 +10,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from omegaconf import OmegaConf
 
 from seq2seq.cli.fidelity import compose_config
-from seq2seq.cli.hydra import quote_text
+from seq2seq.cli.hydra import own_settings, quote_text
 from seq2seq.run.config import Config, read_config
 from seq2seq.run.training import TrainingRun
 from tests.cli.conftest import Terminal, losses, overrides
@@ -58,6 +59,18 @@ def test_a_run_that_is_named_alone_goes_on_with_its_own_settings(
     result = train(f"run_dir={run}", "resume=true", "data.tokenizer.vocab_size=50")
     assert result.code == 1
     assert "data.tokenizer.vocab_size=60, now 50: resume with" in result.err
+
+
+@pytest.mark.parametrize("choice", ["data.train.source=x", "data=files", "model=big"])
+def test_a_command_that_chooses_data_or_a_group_beside_a_setting_has_no_settings_of_the_run(
+    tmp_path: Path, choice: str
+) -> None:
+    run, words = compose_config(["training.warmup_steps=5"]), ["seed=7", choice, "device=cpu"]
+    OmegaConf.save(OmegaConf.structured(run), tmp_path / "config.yaml")
+    chosen = OmegaConf.structured(compose_config(words))
+    for own, steps in ((words, Config().training.warmup_steps), (words[::2], 5)):
+        settings = own_settings(chosen, tmp_path, own)
+        assert (settings.seed, settings.training.warmup_steps) == (7, steps)
 
 
 def test_another_corpus_is_not_resumed(corpus, trained: Path, train: Callable) -> None:

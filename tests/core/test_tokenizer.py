@@ -95,6 +95,12 @@ def test_a_source_is_normalized_where_the_vocabulary_needs_it(source: str, plain
     assert UNKNOWN_ID in TOKENIZER.encode_target([source])[0]
 
 
+@pytest.mark.parametrize("source", ["ſmall house", "the ſmall houſe", "☃ ſmall"])
+def test_the_pieces_of_a_source_that_was_normalized_stand_at_its_words(source: str) -> None:
+    spans = TOKENIZER.source_spans(source)
+    assert [source[start:end].strip() for start, end in spans if end] == source.split()
+
+
 @pytest.mark.parametrize("unseen", "\u00ad\u061c\u200b\u200d\u200e\u202e\u2060\ufe0f\ufeff")
 def test_what_nobody_sees_is_left_out_of_a_source_if_the_vocabulary_lacks_it(unseen: str) -> None:
     text = f"{unseen}the ho{unseen}use ☃"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.data import encoding
-from seq2seq.data.corpus import DataConfig
-from seq2seq.data.encoding import SampledCorpus
+from seq2seq.data.corpus import DataConfig, FilterConfig
+from seq2seq.data.encoding import PairEncoder, SampledCorpus
 from seq2seq.data.noise import NoiseConfig, add_noise, misspell
 from seq2seq.data.preparation import prepare
 from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
@@ -98,6 +98,45 @@ def corpus_of(folder: Path, tokenizer: Tokenizer, pairs: list[SentencePair]) -> 
         write(encode_ids(*sides, tokenizer.vocab_size))
     (folder / "text").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return EncodedCorpus(folder / "ids")
+
+
+class TwoVocabularies(Tokenizer):
+    """One side has a vocabulary of its own, whose ids need more than 16 bits."""
+
+    def __init__(self, model_bytes: bytes, large: str) -> None:
+        super().__init__(model_bytes)
+        self.shifts = dict.fromkeys(("source", "target"), 0) | {large: 2**16}
+        self.source_vocab_size += self.shifts["source"]
+        self.vocab_size += self.shifts["target"]
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return self.shifted(texts, "source")
+
+    def encode_target(self, texts: list[str]) -> list[list[int]]:
+        return self.shifted(texts, "target")
+
+    def shifted(self, texts: list[str], side: str) -> list[list[int]]:
+        shift = self.shifts[side]
+        return [[i + shift for i in ids] for ids in super().encode_target(texts)]
+
+
+@pytest.mark.parametrize("large", ["source", "target"])
+def test_a_large_vocabulary_of_one_side_is_encoded(
+    tmp_path: Path, sentences: list[str], tokenizer: Tokenizer, large: str
+) -> None:
+    two, sides = TwoVocabularies(tokenizer.model_bytes, large), [sentences, sentences[::-1]]
+    ids, text, _ = PairEncoder(two, [], FilterConfig(), keeps_text=True)((0, sides))
+    with new_corpus(tmp_path / "ids") as write:
+        write(ids)
+    (tmp_path / "text").write_bytes(text)
+    corpus = EncodedCorpus(tmp_path / "ids")
+    sampled = SampledCorpus(corpus, tmp_path / "text", two, rate=0.0, seed=1)
+    expected = list(zip(two.encode(sides[0]), two.encode_target(sides[1]), strict=True))
+    rows = range(len(sentences))
+    assert [(corpus.source(i)[:-1].tolist(), corpus.target(i)[:-1].tolist()) for i in rows] == (
+        expected
+    )
+    assert ids_of(sampled, 0) == expected
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])

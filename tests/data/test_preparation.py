@@ -3,13 +3,14 @@
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,12 +19,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from seq2seq.data.checks import Findings
+from seq2seq.data.checks import Findings, Sample
 from seq2seq.data.corpus import CorpusConfig, DataConfig, FilterConfig, Split, SplitConfig
-from seq2seq.data.encoding import map_in_processes
+from seq2seq.data.encoding import PairChunk, encode, map_in_processes
 from seq2seq.data.preparation import PreparedData, prepare
 from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.errors import UserError
+from seq2seq.text import SentencePair
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
 from tests.toy import two_files
 
@@ -97,6 +99,19 @@ def test_only_a_run_that_samples_keeps_the_training_text(run: Preparation) -> No
     kept = [tuple(json.loads(line)) for line in with_text.pop("train.jsonl").splitlines()]
     assert kept == train[:60]
     assert with_text == without
+
+
+def test_each_million_of_pairs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(numbered: PairChunk) -> Any:
+        findings = Findings()
+        findings.counts.read = len(numbered[1][0])
+        return None, b"", findings
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
+    said: list[str] = []
+    pairs = repeat(SentencePair("a", "b"), 2_500_000)
+    encode(pairs, count, lambda ids: None, said.append)  # type: ignore[arg-type]
+    assert said == [f"data: {million},000,000 pairs encoded" for million in (1, 2)]
 
 
 def test_filters_drop_whole_pairs_and_count_them(run: Preparation) -> None:
@@ -551,6 +566,19 @@ def test_sides_that_are_swapped_against_the_validation_are_reported(
         first = ", ".join(f"{config.train.source}:{i + 2}" for i in swapped[:3])
         assert warnings[0].startswith(f"{share} of the pairs of train seem to have source and")
         assert f"first {first}: check" in warnings[0]
+
+
+def test_the_first_pairs_of_a_sample_are_named_in_the_order_of_their_file(run: Preparation) -> None:
+    config = run.configure([pair[::-1] for pair in TRAIN])
+    sample = Sample(Split(config, "train"), size=100)
+    assert len(list(sample.pairs())) == 300
+    (warning,) = sample.warnings([SentencePair(*pair) for pair in TRAIN], run.of(config).tokenizer)
+    assert warning.startswith("100% of the pairs")
+    lines = [int(line) for line in re.findall(r"train\.source:(\d+)", warning)]
+    assert len(lines) == 3
+    # Of the first 15 lines, all but one in 400 samples of a third have three.
+    assert lines == sorted(lines)[:3]
+    assert lines[-1] <= 15
 
 
 def test_sides_of_the_same_words_are_never_swapped(run: Preparation) -> None:

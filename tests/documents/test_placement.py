@@ -50,6 +50,11 @@ from tests.documents.test_formats import is_linear
         ("{a}/{b} sea", "See", "1-0", "{a} {b} See"),
         # no spaces between words
         ("I see a <b>dog</b>.", "犬が見えます。", "", "犬が見え<b>ま</b>す。"),
+        # no word of their own: one from the nearer end of a pair that has more
+        ("<a>a b</a> <b>c</b>", "eins zwei", "0-0 1-1", "<a>eins</a> <b>zwei</b>"),
+        ("<b>c</b> <a>a b</a>", "eins zwei", "1-0 2-1", "<b>eins</b> <a>zwei</a>"),
+        ("<a>a</a> <b>c</b> <i>d e</i>", "1 2 3", "0-0 2-1 3-2", "<a>1</a> <b>2</b> <i>3</i>"),
+        ("<i>d e</i> <b>c</b> <a>a</a>", "1 2 3", "0-0 1-1 3-2", "<i>1</i> <b>2</b> <a>3</a>"),
         # no links, and no words
         ("a <b>dog</b> runs", "läuft", "", "<b>läuft</b>"),
         ("<a>a</a> <b>b</b> <i>c</i>", "x", "", "<b></b><a>x</a><i></i>"),

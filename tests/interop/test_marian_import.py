@@ -88,6 +88,13 @@ def test_logits_are_those_of_transformers(make_folder: MakeFolder, kind: dict[st
     assert_same_logits(trained, made, 1e-9)
 
 
+def test_the_target_of_a_folder_that_gives_one_size_has_that(make_folder: MakeFolder) -> None:
+    made = make_folder(share_encoder_decoder_embeddings=False, seed=3)
+    edit_json(made.path / "config.json", lambda config: config.pop("decoder_vocab_size"))
+    exact_positions(made.model)
+    assert_same_logits(import_marian(made.path), made, 1e-9)
+
+
 def test_a_model_that_starts_with_a_symbol_keeps_it(make_folder: MakeFolder) -> None:
     made = make_folder(pieces=("<s>",))
     vocabulary = json.loads((made.path / "vocab.json").read_text())

@@ -13,9 +13,10 @@ from huggingface_hub import ModelCard
 from seq2seq.cli.main import main
 from seq2seq.files import read_manifest
 from seq2seq.model_folder import find_model
-from seq2seq.report.card import facts_of_run
+from seq2seq.report.card import ModelFacts, facts_of_run, model_card
 from seq2seq.report.run_report import make_report
 from seq2seq.run.sessions import add_session, read_sessions
+from seq2seq.score import bleu
 
 
 def test_the_scores_of_the_card_are_those_of_the_model(run: Path, seq2seq_json: Callable) -> None:
@@ -47,6 +48,7 @@ def test_only_the_card_of_the_model_that_translated_has_its_scores(
     alone = make_report(copy, [], device="cpu")
     assert main(["average", "--model", str(copy), "--last", "2"]) == 0
     beside_mean = make_report(copy, [], device="cpu")
+    assert beside_mean.averaged == 2
     for report, of_best, of_mean in ((alone, True, False), (beside_mean, False, True)):
         scores = [s for each in report.sets for s in each.scores if s.name in ("BLEU", "chrF2")]
         assert scores
@@ -55,6 +57,17 @@ def test_only_the_card_of_the_model_that_translated_has_its_scores(
             found = [score for _, score in facts.scores if score.name in ("BLEU", "chrF2")]
             assert found == (scores if has_scores else [])
             assert (facts.output_warnings is not None) == has_scores
+
+
+def test_the_hub_tells_the_sets_apart() -> None:
+    score, names = bleu(["the sea"], [["the sea"]]), ("valid", "news", "test", "test/old")
+    config = {"data.name": "own", "search.beam_size": 4, "search.alpha": 0.6}
+    scores = [(name, score) for name in names]
+    card = ModelCard(model_card(ModelFacts("m", "en", ["de"], 1, "", config=config, scores=scores)))
+    found = [(x.dataset_split, x.dataset_config) for x in card.data.eval_results]
+    assert found == [
+        ("validation", None), ("validation", "news"), ("test", None), ("test", "old")
+    ]  # fmt: skip
 
 
 def test_the_card_of_a_mean_has_its_run(

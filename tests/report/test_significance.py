@@ -10,6 +10,7 @@ from subprocess import PIPE
 import numpy as np
 import pytest
 
+from seq2seq.errors import UsageError
 from seq2seq.report.significance import Comparison, bleu_interval, compare
 from seq2seq.score import bleu
 
@@ -66,6 +67,17 @@ def test_comparisons_equal_those_of_sacrebleu_s_command(
         assert comparison.difference == pytest.approx(difference, abs=1e-9)
         bounds = theirs["mean"] - theirs["ci"], theirs["mean"] + theirs["ci"]
         assert comparison.interval == pytest.approx(bounds, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", "1.5", "٣"])
+def test_a_seed_that_sacrebleu_would_fail_on_is_refused(
+    seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(UsageError, match=f"^SACREBLEU_SEED={seed}: must be a whole number"):
+        compare(SYSTEMS, [REFERENCES])
+    with pytest.raises(UsageError, match=f"^SACREBLEU_SEED={seed}: must be a whole number"):
+        bleu_interval(REFERENCES, REFERENCES)
 
 
 def test_an_interval_is_that_of_resampled_texts() -> None:

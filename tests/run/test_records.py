@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,22 @@ def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
     display.show_progress(Progress(step=18_000, seconds=203.0, unrecorded=newest))
     assert display.bar.n == pytest.approx(0.9)
     assert "loss 3.000, 18 tokens/s, " in display.bar.desc
+
+
+def test_without_a_bar_a_validation_says_each_minute_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    monkeypatch.setattr("time.monotonic", lambda: seconds)
+    recorder = recording(tmp_path, Progress())
+    with caplog.at_level(logging.INFO, "seq2seq"):
+        for second in range(151):
+            seconds = float(second)
+            recorder.show_validation(second, 150)
+    recorder.close()
+    done = re.findall(r"validating: (\d+) of 150 lines translated", caplog.text)
+    assert done == ["61", "122"]
 
 
 def recording(folder: Path, progress: Progress) -> FileRecorder:

@@ -185,6 +185,15 @@ def test_a_document_for_which_nobody_waits_is_dropped(started: list) -> None:
         assert started[0].returncode == -signal.SIGKILL
 
 
+def test_a_server_that_has_ended_leaves_no_threads() -> None:
+    before = set(threading.enumerate())
+    with serve_fake() as served:
+        assert upload(served, "a.txt", b"one").status == 200
+        assert set(threading.enumerate()) > before
+    wait_until(lambda: before >= set(threading.enumerate()))
+    assert served.service.queue_tokens == 0  # nobody has forgotten the service, whose they were
+
+
 def test_a_fault_in_reading_a_document_shows_nothing_of_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
