@@ -221,6 +221,16 @@ def test_several_models_are_served_by_their_languages() -> None:
         assert targets == {"en": ["de"], "fr": ["de"], "de": ["en"]}
 
 
+def test_the_language_of_lines_is_that_of_all_their_words() -> None:
+    """Those in brackets, too: only `html` has tags."""
+    makers: dict[Any, Any] = {("en", "de"): FakeTranslator(), ("fr", "de"): FakeTranslator()}
+    text = "<Le chien court dans la neige et les enfants rient.>"
+    with serve_models(makers) as served:
+        (detected,) = served.post("/detect", q=text).json
+        assert detected["language"] == "fr"
+        assert served.translate(text, source="auto").json["detectedLanguage"] == detected
+
+
 def test_attention_is_that_of_the_translator(server: Served, folder: Path) -> None:
     maps = Translator.load(folder).attention("a man sees", "the sea")
     answer = server.post("/attention", source="a man sees", target="the sea", layer=1, head="2")
