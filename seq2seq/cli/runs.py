@@ -23,7 +23,8 @@ from seq2seq.report.overview import (
 
 _FORMATS = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
 _DECIMALS = {"BLEU": 2, "chrF": 2, "perplexity": 3}
-_WIDEST = 24  # characters of a column, but for the first one
+_HEADINGS = {title: f"{title} valid" for title in _DECIMALS}
+_WIDEST = 32  # characters of a column, but for the first one
 _NAMES = 5  # folders that a message names
 
 
@@ -47,6 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
     rows = rows_over_seeds(runs) if arguments.seeds else rows_of_runs(runs)
     if not rows:
         raise UserError("no run has ended: without --seeds, runs are listed that go on")
+    several = {
+        seed for row in rows for seed in row.get("seeds", ()) if row["seeds"].count(seed) > 1
+    }
+    if several:
+        report(
+            "warning: several runs of a row have the same seed, perhaps because one was copied, and"
+            f" its means count each: seed {', '.join(map(str, sorted(several)))}"
+        )
     if arguments.format == "json":
         print_json(rows)
     else:
@@ -69,11 +78,11 @@ def _as_text(rows: Sequence[dict[str, Any]], form: str) -> list[dict[str, str]]:
         rows = [{**row, name: text} for row, text in zip(rows, names, strict=True)]
         if name == "runs" and len(set(names)) < len(names):
             keys = keys[1:]
-    last = [key.rpartition(".")[2] for key in keys]
+    inner = [key.partition(".")[2] or _HEADINGS.get(key, key) for key in keys]
     titles = {
-        key: end if last.count(end) == 1 else key for key, end in zip(keys, last, strict=True)
+        key: printable(one if inner.count(one) == 1 else key)
+        for key, one in zip(keys, inner, strict=True)
     }
-    titles = {key: printable(title) for key, title in titles.items()}
     return [{titles[key]: _cell(key, row.get(key), form) for key in keys} for row in rows]
 
 
@@ -83,7 +92,10 @@ def _cell(key: str, value: Any, form: str) -> str:
         return ""
     if isinstance(value, dict) and "mean" in value:
         mean, least, most = (f"{value[name]:.{decimals}f}" for name in ("mean", "min", "max"))
-        return f"{mean} ({least}{'--' if form == 'latex' else '–'}{most})"
+        of_some = f", of {value['runs']}" if "runs" in value else ""
+        if value["min"] == value["max"] and not of_some:
+            return mean
+        return f"{mean} ({least}{'--' if form == 'latex' else '–'}{most}{of_some})"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if decimals is not None:

@@ -68,13 +68,14 @@ def check_runs_first() -> None:
 
 
 def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
-    """Log why runs can't be, and refuse runs that differ and would share a folder."""
+    """Log why runs can't be; refuse a sweep without any, or of which two would share a folder."""
     if not logger.handlers:
         log_to_stderr()
     assert sweeper.hydra_context is not None
     assert sweeper.config is not None
     load = sweeper.hydra_context.config_loader.load_sweep_config
     names: dict[Path, str] = {}
+    wrong = 0
     missing: dict[str, str] = {}  # what is wrong with data, "" if nothing: a URL is opened once
     for overrides in batch:
         composed = load(sweeper.config, list(overrides))
@@ -90,11 +91,15 @@ def _check_runs(sweeper: Sweeper, batch: Sequence[Sequence[str]]) -> None:
             data = to_config(OmegaConf.masked_copy(composed, settings)).data
         except UserError as error:
             logger.error(f"seq2seq: {name}: {error}")
+            wrong += 1
             continue
         if (key := repr(data)) not in missing:
             missing[key] = _what_is_missing(data)
         if missing[key]:
             logger.error(f"seq2seq: {name}: {missing[key]}")
+            wrong += 1
+    if wrong == len(batch) and sweeper.max_batch_size is None:  # type: ignore[attr-defined]
+        raise UsageError("no run of this sweep can start")
 
 
 def _what_is_missing(data: DataConfig) -> str:

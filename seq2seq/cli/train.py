@@ -136,6 +136,8 @@ def run(chosen: DictConfig) -> float:
             folder = Path(
                 world.on_main(lambda: world.keep("run_dir", lambda: str(_run_folder(config))))
             )
+            if HydraConfig.get().mode is RunMode.MULTIRUN:
+                logger.info(f"run: {folder}")
             if (world.restarts or "SLURM_RESTART_COUNT" in os.environ) and not config.resume:
                 chosen.resume = "auto"
                 config = to_config(chosen)

@@ -13,6 +13,7 @@ from seq2seq.config import TrainingConfig
 from seq2seq.errors import UserError
 from seq2seq.report.record import PLACES, ScoreRecord, newest_state, read_figures, read_scores
 from seq2seq.run.config import read_config
+from seq2seq.run.data_record import read_data_record
 from seq2seq.run.folder import RunFolder
 from seq2seq.run.sessions import read_sessions
 from seq2seq.settings import flat
@@ -28,11 +29,15 @@ class RunSummary:
 
     name: str
     settings: dict[str, Any]
+    sums: dict[str, str]
+    """The sha256 of each text, by its key among the settings."""
     origin: dict[str, str]
     """The program that trained it, the machine and the precision."""
     results: dict[str, Any]
     rank: tuple[bool, tuple[float, float]]
     ended: bool
+    incomplete: bool
+    """Whether its figures end before the run, as those of a damaged copy do."""
     signatures: dict[str, str]
     """Signatures of the scores of the last model, by their titles; empty if none are recorded."""
 
@@ -79,7 +84,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]]:
 def rows_of_runs(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """Make a row for each run, with the settings that are not the same in all."""
     rows: list[dict[str, Any]] = [{"run": run.name} for run in runs]
-    described = [run.settings | run.origin for run in runs]
+    described = [one | run.origin for run, one in zip(runs, _alike(runs), strict=True)]
     for key in _differing(described):
         for row, settings in zip(rows, described, strict=True):
             row[key] = settings.get(key)
@@ -98,22 +103,26 @@ def common_folder(paths: Sequence[str]) -> str:
 def rows_over_seeds(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """Make a row for the runs that differ in their seed alone, with mean and range of each figure.
 
-    Runs that have not ended are left out.
+    Runs that have not ended are left out. A figure that not all runs of a row have says how many.
     """
+    ended = [run for run in runs if run.ended]
     groups: dict[str, list[RunSummary]] = {}
-    for run in runs:
-        if run.ended:
-            groups.setdefault(str(_without_seed(run.settings)), []).append(run)
-    first = [_without_seed(members[0].settings) for members in groups.values()]
-    keys, rows = _differing(first), []
-    for settings, members in zip(first, groups.values(), strict=True):
+    settings_of: dict[str, dict[str, Any]] = {}
+    for run, alike in zip(ended, _alike(ended), strict=True):
+        settings = {key: value for key, value in alike.items() if key not in {"seed", *PLACES}}
+        groups.setdefault(str(settings), []).append(run)
+        settings_of[str(settings)] = settings
+    keys, rows = _differing(list(settings_of.values())), []
+    for settings, members in zip(settings_of.values(), groups.values(), strict=True):
         row: dict[str, Any] = {"runs": common_folder([run.name for run in members])}
         row |= {key: settings.get(key) for key in keys}
         row["seeds"] = sorted(run.settings["seed"] for run in members)
         for title in dict.fromkeys(chain.from_iterable(run.results for run in members)):
             values = [run.results[title] for run in members if title in run.results]
-            if title.startswith((*_TITLES.values(), "perplexity")) and len(values) == len(members):
+            if title.startswith((*_TITLES.values(), "perplexity")):
                 row[title] = {"mean": fmean(values), "min": min(values), "max": max(values)}
+                if len(values) < len(members):
+                    row[title]["runs"] = len(values)
         rows.append(row)
     return rows
 
@@ -137,11 +146,35 @@ def remarks(runs: Sequence[RunSummary]) -> Iterator[str]:
             yield f"{metric}: the signatures differ, and these scores can't be compared"
     if open_ones := [run.name for run in runs if not run.ended]:
         yield f"not ended yet: {', '.join(open_ones)}"
+    if incomplete := [run.name for run in runs if run.incomplete]:
+        yield (
+            "metrics.jsonl ends before the run, and tokens and the best step may be wrong: copy the"
+            f" folder again: {', '.join(incomplete)}"
+        )
     if unscored := [run.name for run in runs if run.ended and not run.signatures]:
         yield (
             "without scores of the model that the run ended with, BLEU is that of the best"
             f" validation (seq2seq report RUN scores it): {', '.join(unscored)}"
         )
+
+
+def _alike(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """Return the settings of runs, with each text named by what it holds, wherever it lies.
+
+    A test set that only some runs have is left out, since it changes no training.
+    """
+    alike = [dict(run.settings) for run in runs]
+    for key in dict.fromkeys(chain.from_iterable(alike)):
+        given = [(run, one) for run, one in zip(runs, alike, strict=True) if one.get(key)]
+        if all(key in run.sums for run, _ in given):
+            names: dict[str, str] = {}
+            for run, one in given:
+                name = os.path.basename(str(one[key]))
+                one[key] = names.setdefault(run.sums[key], f"{name} ({run.sums[key][:12]})")
+        if key.startswith("data.test") and len({one[key] for _, one in given}) < 2:
+            for one in alike:
+                one.pop(key, None)
+    return alike
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -151,16 +184,13 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if key not in PLACES and len(values[key]) > 1]
 
 
-def _without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in {"seed", *PLACES}}
-
-
 def _read(folder: Path) -> RunSummary:
     config, files = read_config(folder), RunFolder(folder)
     state = newest_state(folder)
     validations: list[Metrics] = []
-    step, tokens = 0, 0.0
+    step, step_of_last, tokens = 0, 0, 0.0
     for record in read_figures(folder):
+        step_of_last = int(record.get("step", step_of_last))
         if {"valid/perplexity", "valid/bleu"} <= record.keys():
             validations.append(record)
         # Means over the steps since the record before.
@@ -180,8 +210,23 @@ def _read(folder: Path) -> RunSummary:
     }
     rank = bool(best), config.training.rank(best) if best else (0.0, 0.0)
     signatures = {} if scores is None else dict(_signatures(scores))
-    settings, origin = flat(asdict(config)), _origin(folder)
-    return RunSummary(str(folder), settings, origin, results, rank, bool(ended), signatures)
+    return RunSummary(
+        name=str(folder),
+        settings=flat(asdict(config)),
+        sums=_sums(folder),
+        origin=_origin(folder),
+        results=results,
+        rank=rank,
+        ended=bool(ended),
+        incomplete=bool(ended and state and step_of_last < state.progress.step),
+        signatures=signatures,
+    )
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    record = read_data_record(folder)
+    sums = {} if record is None else record.sha256
+    return {f"data.{of.partition(': ')[0]}": digest for of, digest in sums.items()}
 
 
 def _origin(folder: Path) -> dict[str, str]:

@@ -95,7 +95,10 @@ def make_report(
     try:
         texts = tests or own_sets(run, config)
     except UserError as error:
-        raise UserError(f"{error}; give other text with --test SOURCE REFERENCE") from error
+        raise UserError(
+            f"{error}, and start the command in a folder where relative paths lead to the text; or"
+            " give other text with --test SOURCE REFERENCE"
+        ) from error
     folder, files = find_model(run), RunFolder(run)
     trained, language = load_model(folder, model_class), config.data.valid.target_language
     options = TranslationOptions(device=device, search=config.search, to=language)

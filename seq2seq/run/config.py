@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
-from yaml import CollectionEndEvent, CollectionStartEvent, YAMLError
+from yaml import CollectionEndEvent, CollectionStartEvent, MarkedYAMLError, YAMLError
 
 from seq2seq.batches import BatchStatistics
 from seq2seq.config import NormPosition, TrainingConfig, TransformerConfig
@@ -97,6 +97,8 @@ def read_config(run: Path) -> Config:
         text = read_regular_file(path, MAX_CONFIG_BYTES).decode()
         _check_syntax(text)
         saved = OmegaConf.create(text)
+        if not saved:
+            raise UserError("it is empty")
         _check_values(OmegaConf.to_container(saved))
         if OmegaConf.is_dict(training := OmegaConf.select(saved, "training")):
             training.pop("average_alternatives", None)  # a key of earlier versions
@@ -110,6 +112,8 @@ def read_config(run: Path) -> Config:
                 " version that wrote it"
             ) from error
         reason = " ".join(str(error).split())[:300]
+        if isinstance(error, MarkedYAMLError) and error.problem_mark:
+            reason = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise UserError(f"{path}: not a configuration of this program: {reason}") from error
     assert isinstance(config, Config)
     return config

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.files import write_folder
 from seq2seq.run.sessions import Session
+from seq2seq.trainer import Progress
 from tests.toy import validation
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -188,10 +190,86 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(sweep: Path, seq2seq: 
         halves = {name: value / 2 for name, value in expected.items()}
         assert row["BLEU test"] == pytest.approx(halves)
     text = seq2seq("runs", "--seeds", sweep).out
-    cells = rows_of(text)[2]
+    cells = rows_of(text)[3]  # below two lines of titles
     assert cells[:2] == ["0.3", "1, 2, 3"]
     assert "25.00 (24.00–26.00)" in cells
     assert f"not ended yet: {sweep / 'anna' / 'still'}" in text
+
+
+@pytest.fixture
+def laptops(tmp_path: Path) -> Path:
+    """Three seeds on text of three laptops, of which two have a second test set."""
+    for seed, user in enumerate(("anna", "ben", "cara"), start=1):
+        settings = {"data__train__source": f"/home/{user}/train.en", "data__test__source": user}
+        if user != "cara":
+            settings["data__test_sets__news__source"] = f"{user}/news.en"
+        run = make_run(tmp_path / user, seed=seed, bleu=20.0 + seed, test=10.0 + seed, **settings)
+        sums = {"train.source: train.en": "a" * 64, f"test.source: {user}": "b" * 64}
+        sums |= {"test_sets.news.source: news.en": "c" * 64, "seed: of no file": "d" * 64}
+        (run / "data.json").write_text(json.dumps({"sha256": sums}))
+    scores = tmp_path / "cara" / "scores.json"
+    scores.write_text(scores.read_text().replace("test/news", "news"))
+    return tmp_path
+
+
+def test_seeds_share_a_row_if_they_read_the_same_text_wherever_it_lay(
+    laptops: Path, seq2seq: Callable
+) -> None:
+    (row,) = json.loads(seq2seq("runs", "--seeds", "--format", "json", laptops).out)
+    assert row["seeds"] == [1, 2, 3]
+    assert row["BLEU test"] == {"mean": 12.0, "min": 11.0, "max": 13.0}
+    assert row["BLEU test/news"] == {"mean": 10.5, "min": 10.0, "max": 11.0, "runs": 2}
+    text = seq2seq("runs", "--seeds", laptops)
+    assert "10.50 (10.00–11.00, of 2)" in text.out
+    assert "warning" not in text.err
+    assert "source" not in seq2seq("runs", laptops).out
+
+
+def test_seeds_that_read_other_text_of_the_same_name_are_told_apart(
+    laptops: Path, seq2seq: Callable
+) -> None:
+    record = laptops / "ben" / "data.json"
+    record.write_text(record.read_text().replace("a" * 64, "e" * 64))
+    text = seq2seq("runs", "--seeds", laptops).out
+    rows = rows_of(text)
+    assert rows[0][1] == "train.source"
+    assert {tuple(cells[1:3]) for cells in rows[3:5]} == {
+        (f"train.en ({'a' * 12})", "1, 3"),
+        (f"train.en ({'e' * 12})", "2"),
+    }
+
+
+def test_the_same_seed_twice_in_a_row_is_told(laptops: Path, seq2seq: Callable) -> None:
+    shutil.copytree(laptops / "ben", laptops / "stick" / "ben")
+    result = seq2seq("runs", "--seeds", laptops)
+    assert "several runs of a row have the same seed" in result.err
+    assert "seed 2\n" in result.err
+
+
+def test_figures_that_end_before_the_run_are_told(tmp_path: Path, seq2seq: Callable) -> None:
+    for name, last in (("whole", 300), ("cut", 200)):
+        run = make_run(tmp_path / name)
+        lines = [json.dumps({"step": 100, **validation(20.0)}), json.dumps({"step": last})]
+        (run / "metrics.jsonl").write_text("\n".join(lines))
+        progress = {"fixed": {}, "changeable": {}, "progress": asdict(Progress(step=300))}
+        content = {"progress.json": json.dumps(progress).encode()}
+        write_folder(run / "checkpoints" / "step_300", content)
+    (note,) = [line for line in seq2seq("runs", tmp_path).out.splitlines() if "ends before" in line]
+    assert note.endswith(f"copy the folder again: {tmp_path / 'cut'}")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("", "it is empty"), ("seed: 1\ndata:\n  name", "line 4: ")]
+)
+def test_a_configuration_that_was_cut_off_is_refused(
+    tmp_path: Path, seq2seq: Callable, content: str, reason: str
+) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "config.yaml").write_text(content + ("\n  x: 1" if content else ""))
+    result = seq2seq("runs", run)
+    assert (result.code, result.out) == (1, "")
+    assert f"{run / 'config.yaml'}: not a configuration of this program: {reason}" in result.err
+    assert "^" not in result.err
 
 
 def test_a_latex_table_is_escaped_and_has_its_signatures_as_comments(

@@ -94,11 +94,24 @@ def test_what_is_wrong_with_runs_is_told_before_the_first_starts(
     words = ["--multirun", f"run_dir={tmp_path / 'sweep'}", sources, "model.num_heads=2,5"]
     result = train(*words)
     assert result.code == 2  # as that of the first run that fails
-    assert result.err.count("num_heads=2\n") == 2
+    assert len([line for line in result.err.splitlines() if line.startswith("started")]) == 2
     before = result.err.partition("started")[0]
     told = [line for line in before.splitlines() if line.startswith("seq2seq: ")]
     assert ["model.num_heads=5" in line for line in told] == [True, False, True]
     assert "no such file" in told[1]
+
+
+def test_a_sweep_without_a_run_that_can_start_tells_why_once(
+    train: Callable, tmp_path: Path
+) -> None:
+    gone = f"data.train.source={tmp_path / 'gone.en'}"
+    result = train("--multirun", f"run_dir={tmp_path / 'sweep'}", gone, "seed=1,2")
+    assert result.code == 2
+    *told, last = [line for line in result.err.splitlines() if line.startswith("seq2seq: ")]
+    assert [line.split(": ")[1] for line in told] == ["seed=1", "seed=2"]
+    assert all("no such file" in line for line in told)
+    assert last == "seq2seq: no run of this sweep can start"
+    assert not list((tmp_path / "sweep").glob("seed=*"))
 
 
 def test_the_text_of_runs_with_equal_data_is_opened_once_before_the_first_starts(
