@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_map
 
 import seq2seq
-from tests.cuda.graph import recorder
+from tests.cuda.graph import recorder, tensors_in
 
 aten = torch.ops.aten
 
@@ -149,18 +149,29 @@ def _outside(x: Any) -> Any:
 class Factories(TorchDispatchMode):
     """Makes the tensors that are asked for on the GPU."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Spare each operation a wrapper for PyTorch's compiler, which is replaced."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return run(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        # Most operations are the CPU's own, and need no more than this.
+        if CudaTensor not in types and _device_type(args, kwargs) != "cuda":
+            return func(*args, **kwargs)
+        return run(func, args, kwargs)
+
+
+def _device_type(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    device = kwargs.get("device") or next((a for a in args if isinstance(a, torch.device)), None)
+    return None if device is None else torch.device(device).type
 
 
 def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do one operation of PyTorch's dispatcher, on the GPU if one of its tensors is there."""
+    """Do one operation of PyTorch's dispatcher on the GPU."""
     name = func._schema.name.removeprefix("aten::")
-    tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)]
-    device = kwargs.get("device") or next((a for a in args if isinstance(a, torch.device)), None)
-    to = None if device is None else torch.device(device).type
-    if to != "cuda" and not any(isinstance(t, CudaTensor) for t in tensors):
-        return func(*args, **kwargs)
+    tensors = list(tensors_in([*args, *kwargs.values()]))
+    to = _device_type(args, kwargs)
     if name != "scaled_dot_product_attention" and torch._C._dispatch_has_kernel_for_dispatch_key(
         func.name(), "CompositeImplicitAutograd"
     ):  # inference mode does not take such an operation apart
@@ -249,7 +260,7 @@ def _check_rules(func: Any, name: str, args: Any, tensors: list[Tensor]) -> None
 
 def note(name: str, args: Any, tensors: list[Tensor], made: Any) -> None:
     if name not in _WITHOUT_KERNEL:
-        results = [x for x in tree_iter(made) if isinstance(x, Tensor)]
+        results = list(tensors_in(made))
         if not results:  # they are written in place
             results = tensors
         # Of a table, only the rows that are asked for are read.
@@ -307,7 +318,7 @@ class _Attention(torch.autograd.Function):
         if differentiable:
             inputs = [x.requires_grad_() for x in inputs]
         mask, rate = map(inside, args[3:])
-        with torch.set_grad_enabled(differentiable):
+        with torch.set_grad_enabled(differentiable), torch._C._DisableTorchDispatch():
             query, key, value = inputs
             scores = query @ key.transpose(-2, -1) * query.size(-1) ** -0.5
             scores = scores.masked_fill(~mask, -torch.inf)
@@ -320,7 +331,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: CudaTensor) -> tuple[Any, ...]:
         inputs, result = ctx.computed
-        gradients = torch.autograd.grad(result, inputs, inside(gradient))
+        with torch._C._DisableTorchDispatch():
+            gradients = torch.autograd.grad(result, inputs, inside(gradient))
         made = [CudaTensor(_heads_inside(x)) for x in gradients]
         note("attention_backward", (), [*inputs, result, gradient], made)
         return *made, None, None

@@ -11,9 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_iter
 
 Operation = Callable[..., Any]
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors among the arguments or results of an operation."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors_in(each)
 
 
 class CUDAGraph:
@@ -28,11 +36,11 @@ class CUDAGraph:
         schema = func._schema
         for argument, value in zip(schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                for x in tree_iter(value):
+                for x in tensors_in(value):
                     self._save(x)
         made = func(*args, **kwargs)
         fresh = all(output.alias_info is None for output in schema.returns)
-        results = [x for x in tree_iter(made) if isinstance(x, Tensor)] if fresh else []
+        results = list(tensors_in(made)) if fresh else []
         self.operations.append((func, args, kwargs, results))
         return made
 
@@ -50,12 +58,12 @@ class CUDAGraph:
             whole.copy_(values)
 
     def replay(self) -> None:
-        for func, args, kwargs, results in self.operations:
-            made = func(*args, **kwargs)
-            if results:
-                found = [x for x in tree_iter(made) if isinstance(x, Tensor)]
-                for result, x in zip(results, found, strict=True):
-                    result.copy_(x)
+        with torch._C._DisableTorchDispatch():  # all of it is the CPU's
+            for func, args, kwargs, results in self.operations:
+                made = func(*args, **kwargs)
+                if results:
+                    for result, x in zip(results, tensors_in(made), strict=True):
+                        result.copy_(x)
         recorder.replays += 1
 
 

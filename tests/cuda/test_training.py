@@ -100,13 +100,15 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
     for trainer in trainers:
         fit_memory(trainer.updater, 0)
     journal.clear()
-    for step in steps_of(trainers[0], 10):
+    # Graphs are recorded in the second step that needs them, and start the third.
+    steps = steps_of(trainers[0], 4)
+    for step in steps:
         expected, found = (update(trainer, step) for trainer in trainers)
         assert found.smoothed == pytest.approx(expected.smoothed, rel=1e-2)
         assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=0.1)
     assert not journal.waits, Counter(journal.waits)
     # Losses and norm are read once a step, whatever the number of micro-batches.
-    assert journal.given_meanwhile == [0] * 10
+    assert journal.given_meanwhile == [0] * len(steps)
     if dtype is torch.float32:
         torch.testing.assert_close(*map(weights_of, trainers), rtol=1e-3, atol=1e-3)
 
@@ -133,13 +135,11 @@ def test_graphs_do_what_single_kernels_do(
             trainer.updater.set_most_tokens((most, most))
     without_graphs(single)
     before = recorder.replays
-    steps = steps_of(single, 8)
-    counts = []
+    steps = steps_of(single, 5)  # the rate is what it should be after three
     for step in steps:
         expected = update(single, step)
         journal.clear()
         found = update(graphs, step)
-        counts.append(journal.kernels.total())
         assert (found.smoothed, found.gradient_norm) == (expected.smoothed, expected.gradient_norm)
         assert not journal.waits, Counter(journal.waits)
         # One copy of each batch, one of the step's numbers; all of them pinned.
@@ -274,7 +274,7 @@ def test_forms_on_trial_compute_the_same(
     for names in ("", chosen):
         monkeypatch.setenv("SEQ2SEQ_TRIALS", names)
         trainer = make_trainer(corpus, CUDA, torch.float32)
-        updates = [update(trainer, step) for step in steps_of(trainer, 5)]
+        updates = [update(trainer, step) for step in steps_of(trainer, 3)]
         found.append([(each.smoothed, each.gradient_norm) for each in updates])
         multiple = 128 if names else 64
         assert all(rows % multiple == 0 for rows in trainer.updater.shape.rows)

@@ -1,7 +1,8 @@
 """Benchmarks on models and texts that take no time: each prints a row for what it measured."""
 
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,27 @@ from tests.models import save_untrained
 BENCHMARKS = Path(__file__).parents[2] / "scripts" / "benchmarks"
 
 
-def rows(script: str, *words: str | Path) -> list[list[str]]:
-    """The cells of every row that a benchmark prints."""
-    command = [sys.executable, BENCHMARKS / script, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
+@pytest.fixture
+def rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[list[str]]]:
+    """Run a benchmark in this process, and return the cells of every row that it prints."""
+
+    def run(script: str, *words: str | Path) -> list[list[str]]:
+        monkeypatch.setattr(sys, "argv", [script, *map(str, words)])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+        return [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
+
+    return run
 
 
 def test_a_translation_is_measured_for_each_system(
-    tokenizer: Tokenizer, sentences: list[str], tmp_path: Path
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    tmp_path: Path,
+    rows: Callable[..., list[list[str]]],
 ) -> None:
     save_untrained(tmp_path / "model", tokenizer)
     (tmp_path / "text").write_text("\n".join(sentences[:4]))
@@ -37,7 +49,9 @@ def test_a_translation_is_measured_for_each_system(
 
 
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="needs a PyTorch without CUDA")
-def test_each_form_asks_less_of_a_gpu_than_the_one_before() -> None:
+def test_each_form_asks_less_of_a_gpu_than_the_one_before(
+    rows: Callable[..., list[list[str]]],
+) -> None:
     sizes = ["--layers", "1", "--vocab-size", "1000", "--length", "20", "--sentences", "3"]
     *found, _, update = rows("count.py", *sizes, "--steps", "5", "--tokens", "64")
     launched = [int(row[3]) for row in found[1:]]
