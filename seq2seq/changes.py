@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -98,6 +99,20 @@ def changed_classes(model: nn.Module) -> list[str]:
 def is_own(module: str) -> bool:
     """Return whether a class of a module with this name is a user's own."""
     return not module.startswith(_KNOWN)
+
+
+def digest_of_classes(model: nn.Module) -> str:
+    """Digest the files that define a model's own classes; return "" for a model without any.
+
+    Files that can't be read, such as those within an archive, are left out.
+    """
+    names = {each.__module__ for module in model.modules() for each in type(module).__mro__}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in names if is_own(name)}
+    contents = []
+    for file in sorted(filter(None, files)):
+        with suppress(OSError):
+            contents.append(Path(file).read_bytes() + b"\0")
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:12] if contents else ""
 
 
 def digests(module: ModuleType) -> dict[str, str]:

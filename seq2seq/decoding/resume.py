@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from seq2seq import __version__, files, system
+from seq2seq.changes import digest_of_classes
 from seq2seq.decoding.many import Chunk, ChunkOutput
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
@@ -155,6 +156,9 @@ def made_by(
     if isinstance(options.glossary, str | Path):
         with open_binary(options.glossary) as file:
             chosen["glossary"] = hashlib.sha256(file.read()).hexdigest()
+    classes = [digest_of_classes(model) for model in translator.models]
+    if any(classes):
+        chosen["files of the classes"] = classes
     return {
         "model": _models_sha256(models),
         "seq2seq": __version__,

@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ import torch
 from torch import nn
 
 import seq2seq
-from seq2seq.changes import is_own
+from seq2seq.changes import digest_of_classes
 from seq2seq.device import Compute
 from seq2seq.errors import UserError
 from seq2seq.files import open_regular_file, parse_json, write_file
@@ -150,20 +149,6 @@ def digest_of_code(package: Path) -> str:
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
-
-
-def digest_of_classes(model: nn.Module) -> str:
-    """Digest the files that define a model's own classes; return "" for a model without any.
-
-    Files that can't be read, such as those within an archive, are left out.
-    """
-    names = {each.__module__ for module in model.modules() for each in type(module).__mro__}
-    files = {getattr(sys.modules.get(name), "__file__", None) for name in names if is_own(name)}
-    contents = []
-    for file in sorted(filter(None, files)):
-        with suppress(OSError):
-            contents.append(Path(file).read_bytes() + b"\0")
-    return hashlib.sha256(b"".join(contents)).hexdigest()[:12] if contents else ""
 
 
 def commit_of(package: Path) -> str:

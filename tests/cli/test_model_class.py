@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from seq2seq.cli.model_class import import_class
+from seq2seq.decoding.resume import made_by
 from seq2seq.decoding.translator import Translator
 from seq2seq.model_folder import checkpoints, load_model
 from seq2seq.run.config import read_config
@@ -78,6 +79,18 @@ def test_a_resumed_run_says_that_its_class_has_changed(
         result = seq2seq(*own_words(corpus, copy, steps))
         assert result.code == 0, result.err
         assert (line in result.err) == (steps > 5)
+
+
+def test_a_translation_goes_on_with_the_code_of_the_class_that_began_it(
+    run: Path, tmp_path: Path
+) -> None:
+    made = []
+    for code in (GATED, GATED, GATED.replace("sigmoid", "tanh")):
+        (tmp_path / "gated.py").write_text(code)
+        sys.modules.pop("gated", None)
+        translator = Translator.load(run, model_class=import_class(NAME))
+        made.append(made_by([str(run)], translator.options, translator))
+    assert made[0] == made[1] != made[2]
 
 
 def test_the_settings_of_a_run_name_no_class_to_import(

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 import seq2seq
+from seq2seq.changes import digest_of_classes
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError
 from seq2seq.run.sessions import (
     add_session,
     commit_of,
-    digest_of_classes,
     digest_of_code,
     read_sessions,
     this_session,
