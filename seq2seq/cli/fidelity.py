@@ -8,7 +8,14 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.cli.hydra import explain, quote_text, register, resource_folder, to_config
+from seq2seq.cli.hydra import (
+    check_overrides,
+    explain,
+    quote_text,
+    register,
+    resource_folder,
+    to_config,
+)
 from seq2seq.cli.messages import report
 from seq2seq.cli.model_class import load_models
 from seq2seq.cli.text import print_json
@@ -49,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 def compose_config(overrides: list[str]) -> Config:
     """Compose the configuration of `seq2seq train`, by default on the paper's data."""
     overrides = list(map(quote_text, overrides))
+    check_overrides(overrides)
     register(overrides)
     try:
         with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):

@@ -103,8 +103,6 @@ def write_report(
         for one in report.sets:
             if one.name.partition("/")[0] == "test":
                 logger.info(f"{one.name}: {', '.join(map(_named, one.scores[:2]))}")
-        write_file(path, draw_page(report).encode())
-        logger.info(f"report: {path}")
         for model, number in ((run.best, 0), (run.averaged, report.averaged)):
             if model.exists():
                 path = model / CARD_FILE
@@ -113,6 +111,9 @@ def write_report(
                 path = model / ALIGNMENT_FILE
                 if step := choose_alignment(run.path, load_model(model, model_class)):
                     save_alignment(model, step)
+        path = run.page  # last: without it, a run that is resumed writes all of this again
+        write_file(path, draw_page(report).encode())
+        logger.info(f"report: {path}")
     except Exception as error:  # whatever it is, the model is trained and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
         logger.warning(f"{path}: not written: {reason}")

@@ -86,6 +86,8 @@ class Config:
 MAX_CONFIG_BYTES = 256 * 1024
 """The largest `config.yaml`: that of some 450 languages, each with text of its own."""
 _MAX_DEPTH = 10  # of a config.yaml
+# The last one is OmegaConf's of a number alone.
+_NOT_A_CONFIG = (OmegaConfBaseException, YAMLError, ValueError, RecursionError, AssertionError)
 
 
 def read_config(run: Path) -> Config:
@@ -105,7 +107,7 @@ def read_config(run: Path) -> Config:
         merged = OmegaConf.merge(OmegaConf.structured(Config), saved)
         _check_values(OmegaConf.to_container(merged))
         config = OmegaConf.to_object(merged)
-    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError, UserError) as error:
+    except (*_NOT_A_CONFIG, UserError) as error:
         if isinstance(error, ConfigKeyError):
             raise UserError(
                 f"{path}: this version has no key {error.full_key}: remove the line, or use the"

@@ -384,15 +384,18 @@ class TrainingRun:
         logger.info(f"next: {command}")
 
     def finish_again(self) -> None:
-        """Finish if a signal has prevented it at the end of training."""
-        if self.files.read_finished():
-            logger.info(
-                f"nothing to do: {self.trainer.limit_reached()}; to train with other settings,"
-                " choose another run_dir"
-            )
-        else:
+        """Finish, or report, if a signal has prevented it at the end of training."""
+        if not self.files.read_finished():
             self.recorder.start_log()
             self.finish()
+            return
+        logger.info(
+            f"nothing to train: {self.trainer.limit_reached()}; to train with other settings,"
+            " choose another run_dir"
+        )
+        if not self.files.page.exists():
+            self.recorder.start_log()
+            self.report(self.files, self.compute.device)
 
     def _remove_averaged(self) -> None:
         """Remove the mean of an earlier end of this run, but no file of the user's."""

@@ -64,6 +64,7 @@ CALLS = [
     ("rescore --model {model} -s - -i -", 2, "standard input can't be both texts"),
     ("rescore --model {model} -s {text} -i {two}", 1, "the texts must be parallel"),
     ("fidelity --model {model} model=big", 2, "remove the overrides"),
+    ("fidelity model=[", 2, "model=[: can't be read; put quotation marks"),
     ("fidelity {folder}", 2, "to examine a run, write --model"),
     ("attention --model {model} --source one", 2, "-o/--output --json"),
     ("report --model {model}", 2, "unrecognized arguments: --model; seq2seq report --help"),

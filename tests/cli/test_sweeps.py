@@ -47,7 +47,7 @@ def test_the_best_value_of_optuna_is_the_best_line_of_runs(
     # A search that is started again goes on with the trials that there are.
     again = train(*words)
     assert again.code == 0, again.err
-    assert again.err.count("nothing to do") == 2
+    assert again.err.count("nothing to train") == 2
     rows = json.loads(seq2seq("runs", "--format", "json", tmp_path / "sweep").out)
     assert rows[0]["seed"] == found["best_params"]["seed"]
 

@@ -43,7 +43,7 @@ def test_each_setting_has_a_class() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        *((text, "not a configuration") for text in ("- a\n", "training: 1\n")),
+        *((text, "not a configuration") for text in ("- a\n", "7\n", "training: 1\n")),
         ("training: [longer_side]\n", "not a configuration"),
         ("training: {longer_side: true}\n", "no key training.longer_side: remove the line"),
         ("seed: -1", "seed=-1"),

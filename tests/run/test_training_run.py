@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from seq2seq.cli.main import main
-from seq2seq.cli.training import write_report
+from seq2seq.cli.training import start_training, write_report
 from seq2seq.config import TrainingConfig
 from seq2seq.data.corpus import SplitConfig
 from seq2seq.data.noise import NoiseConfig
@@ -109,7 +109,9 @@ def test_a_diverged_training_warns_once_and_ends_in_an_error_without_a_next_comm
     assert "and start with a new run_dir" in str(error.value)
     assert (tmp_path / "finished.json").exists()
     assert "next:" not in log(tmp_path)
-    with pytest.raises(UserError, match="worse than guessing"):  # nothing to do, and still no model
+    with pytest.raises(
+        UserError, match="worse than guessing"
+    ):  # nothing to train, and still no model
         train(toy, tmp_path, learning_rate_scale=300.0, max_steps=6, resume=True)
 
 
@@ -299,6 +301,29 @@ def test_a_run_that_was_stopped_validates_if_a_lower_limit_ends_it(
     assert checkpoints(tmp_path) == [stopped]
     assert_close(weights(tmp_path / "best"), weights(stopped), rtol=0, atol=0)
     assert json.loads((tmp_path / "finished.json").read_bytes())["step"] >= 3
+
+
+def test_a_report_that_a_signal_has_prevented_is_written_when_the_run_is_resumed(
+    toy: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def start(*, resume: bool) -> None:
+        config = replace(toy, resume=resume, training=replace(toy.training, max_steps=1))
+        yaml = OmegaConf.to_yaml(OmegaConf.structured(config))
+        start_training(config, tmp_path, yaml, OneProcess())
+
+    monkeypatch.setattr("seq2seq.cli.training.write_report", write_report)
+    written = [tmp_path / name for name in ("report.html", "scores.json", "best/README.md")]
+    with monkeypatch.context() as patch:
+        patch.setattr("seq2seq.cli.training.make_report", interrupt)
+        with pytest.raises(SystemExit):
+            start(resume=False)
+    assert (tmp_path / "finished.json").exists()
+    assert not any(path.exists() for path in written)
+    start(resume=True)
+    assert all(path.exists() for path in written)
 
 
 def test_files_of_the_user_in_a_model_folder_are_kept(

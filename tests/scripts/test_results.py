@@ -96,7 +96,7 @@ def test_a_result_goes_from_text_to_its_row_and_is_kept(
     before, page = ((folder / file).read_bytes() for file in ("metrics.jsonl", "report.html"))
     again = run(*words)
     assert again.out == done.out
-    assert "nothing to do" in again.err
+    assert "nothing to train" in again.err
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert (folder / "report.html").read_bytes() == page
     refused = run(*words, "seed=2")
