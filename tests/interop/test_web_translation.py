@@ -6,6 +6,7 @@ These tests need the libraries that the page loads; `tests/README.md` says how t
 import functools
 import http.server
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -304,19 +305,79 @@ def test_a_library_that_was_changed_on_its_way_is_not_run(
     assert error.startswith(start) if changed else error == ""
 
 
-def test_what_goes_wrong_is_one_line_on_the_page(
+def test_many_lines_without_words_leave_the_browser_its_turns(
     make_trained: MakeTrained, tmp_path: Path, browser: Any
 ) -> None:
     folder = tmp_path / "page"
     write_web(folder, make_trained(), node_modules=NODE_MODULES)
-    page = browser.new_page()
-    page.goto((folder / "index.html").as_uri())
-    page.locator("#error:not(:empty)").wait_for()
-    assert "python -m http.server" in page.locator("#error").text_content()
-    (folder / "tokenizer.json").unlink()
-    with served(folder) as address:
+    text = "\n".join(map(str, range(10_000)))
+    paste = """async (text) => {
+        const [source, output] = ["source", "output"].map((id) => document.getElementById(id));
+        source.value = text;
+        source.dispatchEvent(new Event("input"));
+        let wasBusy = false;
+        while (output.classList.contains("stale")) {
+            await new Promise((resolve) => setTimeout(resolve));
+            wasBusy ||= output.ariaBusy === "true";
+        }
+        return [wasBusy, output.textContent];
+    }"""
+    with served(folder) as address, checked_page(browser, address) as page:
         page.goto(address)
-        page.locator("#error:not(:empty)").wait_for()
-        message = page.locator("#error").text_content()
-        page.close()
-    assert message == "tokenizer.json can't be loaded (status 404): is the folder complete?"
+        page.locator("#loading").wait_for(state="hidden")
+        assert page.evaluate(paste, text) == [True, text]
+
+
+@pytest.fixture(scope="module")
+def whole_folder(make_trained: MakeTrained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "a page"
+    write_web(folder, make_trained(), node_modules=NODE_MODULES)
+    return folder
+
+
+def error_of(browser: Any, address: str, script: str = "", **answers: dict[str, Any]) -> str:
+    """The error on the page if a script runs before its own, and some files have other answers."""
+    page = browser.new_page()
+    if script:
+        page.add_init_script(script)
+    for name, answer in answers.items():
+        page.route(f"**/{name}*", lambda route, _, answer=answer: route.fulfill(**answer))
+    page.goto(address)
+    page.locator("#error:not(:empty)").wait_for()
+    assert not page.locator("#loading").is_visible()
+    text: str = page.locator("#error").text_content()
+    page.close()
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "reason"),
+    [
+        ("tokenizer.json", {"status": 404}, "status 404"),
+        ("tokenizer.json", {"body": "<!doctype html>"}, ".* is not valid JSON"),
+        ("encoder_model", {"body": "version https://git-lfs.github.com/spec/v1"}, ".*session.*"),
+    ],
+)
+def test_a_file_that_is_not_the_models_is_named(
+    whole_folder: Path, browser: Any, name: str, answer: dict[str, Any], reason: str
+) -> None:
+    with served(whole_folder) as address:
+        found = error_of(browser, address, **{name: answer})
+    whole = rf"\S*{name}\S* can't be loaded \({reason}\): is the folder complete\?"
+    assert re.fullmatch(whole, found), found
+
+
+def test_a_page_whose_modules_do_not_start_says_so(whole_folder: Path, browser: Any) -> None:
+    assert "python -m http.server" in error_of(browser, (whole_folder / "index.html").as_uri())
+    plain = {"body": "export const drawCard = 0;", "content_type": "text/plain"}
+    with served(whole_folder) as address:
+        found = [
+            error_of(browser, address, **{"card.js": plain}),
+            error_of(browser, address, **{"page.js": {"status": 404}}),
+            error_of(browser, address, "delete String.prototype.toWellFormed"),
+        ]
+        without_simd = error_of(browser, address, "WebAssembly.validate = () => false")
+    start = "The page can't start: is the browser older than 2024, or a script missing"
+    assert [text[: len(start)] for text in found] == [start] * 3
+    assert "WebAssembly SIMD is not supported" in without_simd

@@ -22,8 +22,7 @@ async function start() {
     const [ort, { Tokenizer }] = await loadLibraries();
     translator = await load(ort, Tokenizer, readWithProgress());
   } catch (error) {
-    showError(error.message);
-    return;
+    return showError(error.message);
   } finally {
     find("loading").hidden = true;
   }
@@ -57,11 +56,8 @@ function readWithProgress() {
   let [came, size] = [0, 0];
   return async (name) => {
     // A newer export may lie at the same address.
-    const response = await fetch(name, { cache: "no-cache" }).catch(() => null);
-    if (!response?.ok) {
-      const reason = response ? `status ${response.status}` : "no answer";
-      throw new Error(`${name} can't be loaded (${reason}): is the folder complete?`);
-    }
+    const response = await fetch(name, { cache: "no-cache" });
+    if (!response.ok) throw new Error(`status ${response.status}`);
     size += Number(response.headers.get("Content-Length"));
     const chunks = [];
     for (const reader = response.body.getReader(); ; ) {
@@ -71,13 +67,13 @@ function readWithProgress() {
       came += value.length;
       if (size >= came) progress.value = came / size; // a compressed file's size is another
     }
-    return new Uint8Array(await new Blob(chunks).arrayBuffer());
+    return new Blob(chunks).arrayBuffer();
   };
 }
 
 // Languages
 
-const names = new Intl.DisplayNames("en", { type: "language", fallback: "code" });
+const names = new Intl.DisplayNames("en", { type: "language" });
 
 function nameOf(code, otherwise) {
   try {
@@ -102,12 +98,12 @@ function showLanguages({ source_language, target_languages }) {
 function schedule(wait = PAUSE) {
   clearTimeout(timer);
   running.abort();
-  find("clear").hidden = source.value === "";
+  find("clear").hidden = !source.value;
   if (!translator) return;
   showError("");
   output.ariaBusy = "false";
   output.lang = target.value; // for fonts and screen readers
-  if (source.value.trim() === "") {
+  if (!source.value.trim()) {
     show();
     return;
   }
@@ -118,9 +114,12 @@ function schedule(wait = PAUSE) {
 async function translate() {
   const { signal } = (running = new AbortController());
   const began = performance.now();
-  let rested = began;
+  const lines = [];
+  let [rested, isShown] = [began, true];
   const beforeStep = async () => {
     if (performance.now() - rested > WORK) {
+      if (!isShown) output.textContent = lines.join("\n");
+      isShown = true;
       await browsersTurn();
       rested = performance.now();
     }
@@ -128,16 +127,14 @@ async function translate() {
   };
   output.ariaBusy = "true";
   try {
-    const lines = [];
     for (const line of source.value.split("\n")) {
       const key = `${target.value} ${line}`;
       if (!known.has(key)) {
-        const text = await translator.translate(line, { to: target.value, beforeStep });
-        known.set(key, text);
-        signal.throwIfAborted();
-        output.textContent = [...lines, text].join("\n");
+        known.set(key, await translator.translate(line, { to: target.value, beforeStep }));
+        isShown = false;
       }
       lines.push(known.get(key));
+      await beforeStep();
     }
     show(lines.join("\n"), `${Math.round(performance.now() - began).toLocaleString("en")} ms`);
   } catch (error) {
@@ -161,7 +158,7 @@ function show(text = "", timing = "") {
   output.textContent = text;
   output.classList.remove("stale");
   find("timing").textContent = timing;
-  find("copy").hidden = text === "";
+  find("copy").hidden = !text;
 }
 
 function showError(message) {
@@ -204,4 +201,4 @@ function listen() {
   find("about").ontoggle = showCard;
 }
 
-start();
+if ("".toWellFormed) start(); // else the browser is too old

@@ -12,15 +12,24 @@ import { joinTexts, makeSegments } from "./segments.js";
  * and `read` returns the bytes of a file of the folder.
  */
 export async function load(ort, Tokenizer, read) {
-  const decode = (bytes) => JSON.parse(new TextDecoder().decode(bytes));
-  const settings = decode(await read("translator.json"));
-  const names = ["tokenizer.json", settings.files.encoder, settings.files.decoder];
+  const open = async (name, make) => {
+    try {
+      return await make(await read(name));
+    } catch (error) {
+      throw new Error(`${name} can't be loaded (${error.message}): is the folder complete?`);
+    }
+  };
+  const parse = (bytes) => new Response(bytes).json();
+  const start = (bytes) => ort.InferenceSession.create(bytes);
+  const settings = await open("translator.json", parse);
   prepare(settings);
-  const [tokenizer, ...graphs] = await Promise.all(names.map(read));
-  const sessions = [];
-  for (const graph of graphs) sessions.push(await ort.InferenceSession.create(graph));
-  const pieces = new Pieces(new Tokenizer(decode(tokenizer), { clean_up_tokenization_spaces: false }), settings);
-  return new Translator(new Model(ort, ...sessions), pieces, settings);
+  const [tokenizer, encoder, decoder] = await Promise.all([
+    open("tokenizer.json", parse),
+    open(settings.files.encoder, start),
+    open(settings.files.decoder, start),
+  ]);
+  const pieces = new Pieces(new Tokenizer(tokenizer, { clean_up_tokenization_spaces: false }), settings);
+  return new Translator(new Model(ort, encoder, decoder), pieces, settings);
 }
 
 /** Make regular expressions of the rules, and sets of the words. */
