@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Raw, json
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -182,10 +182,10 @@ class App:
         queued = self._service.queue_tokens
         return JSONResponse({"status": "ok", "version": __version__, "queue_tokens": queued})
 
-    async def metrics(self, request: Request) -> Response:
-        """Give counts to Prometheus."""
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._metrics.registry), headers={"content-type": kind})
+    async def metrics(self, _: Request) -> Response:
+        """Give counts to Prometheus, in its text format, which all versions of it read."""
+        content = generate_latest(self._metrics.registry)
+        return Response(content, media_type="text/plain; version=0.0.4")
 
     async def spec(self, _: Request) -> Response:
         """Describe this interface, as OpenAPI."""

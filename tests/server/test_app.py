@@ -287,8 +287,9 @@ def test_metrics_count_and_show_nothing_of_the_text(served: Served) -> None:
     for _ in range(2):
         served.translate("a new sea")
     served.ask("GET", "/secret/of/mine")
-    answer = served.ask("GET", "/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    accepted = {"accept": "application/openmetrics-text;version=x, text/plain;version=1.0.0"}
+    answer = served.ask("GET", "/metrics", headers=accepted)
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     lines = answer.content.decode().splitlines()
     for line in (
         'seq2seq_requests_total{route="/translate",status="200"} 2.0',
