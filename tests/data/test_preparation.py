@@ -4,14 +4,12 @@ import json
 import os
 import random
 import re
-import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, islice, repeat
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -27,6 +25,7 @@ from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.errors import UserError
 from seq2seq.text import SentencePair
 from seq2seq.tokenizer import Tokenizer, TokenizerConfig
+from tests.data.elsewhere import end_at_once_elsewhere, signal_elsewhere
 from tests.toy import two_files
 
 Pairs: TypeAlias = list[tuple[str, str]]
@@ -278,23 +277,11 @@ def test_processes_prepare_what_one_does(tmp_path: Path, monkeypatch: pytest.Mon
     assert made[0] == made[1]
 
 
-def end_at_once_elsewhere(number: int) -> int:
-    if parent_process():
-        os._exit(1)
-    return number
-
-
 @pytest.mark.usefixtures("two_cores")
 def test_a_process_that_dies_is_told() -> None:
     assert list(map_in_processes(end_at_once_elsewhere, range(10))) == list(range(10))
     with pytest.raises(UserError, match="a process that encodes text has ended"):
         list(map_in_processes(end_at_once_elsewhere, range(30)))
-
-
-def signal_elsewhere(number: int) -> int:
-    if parent_process():
-        os.kill(os.getpid(), signal.SIGUSR1)
-    return number
 
 
 @pytest.mark.posix
