@@ -236,7 +236,8 @@ def test_the_page_translates_offline_and_asks_no_other_host(
     make_trained: MakeTrained, tmp_path: Path, browser: Any
 ) -> None:
     trained, folder = make_trained(), tmp_path / "page"
-    write_web(folder, trained, "fp32", node_modules=NODE_MODULES, card=CARD)
+    card = CARD.replace(b"\n", b"\r\n")
+    write_web(folder, trained, "fp32", node_modules=NODE_MODULES, card=card)
     with served(folder) as address, checked_page(browser, address) as page:
         page.goto(address)
         page.locator("#loading").wait_for(state="hidden")
@@ -271,6 +272,7 @@ def test_the_page_is_for_everyone_and_translates_into_the_chosen_language(
             assert page.locator("#output").get_attribute("lang") == code
         page.locator("#about summary").click()
         page.locator("#model-card p").wait_for()
+        assert page.locator("#model-card td").all_text_contents() == ["valid", "a|b"]
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)

@@ -8,7 +8,7 @@ const make = (tag, ...children) => {
 
 /** Make the elements of a card, without its metadata and its title. */
 export function drawCard(text) {
-  const body = text.replace(/^---\n[^]*?\n---\n/, "").replace(/^\s*# .*\n/, "");
+  const body = text.replace(/\r/g, "").replace(/^---\n[^]*?\n---\n/, "").replace(/^\s*# .*\n/, "");
   const blocks = body.match(/```[^]*?\n```|(?:^|\n)\|[^]*?(?=\n(?!\|)|$)|#+ .*|[^\n]+(?:\n(?![\n#|`])[^\n]+)*/g) ?? [];
   return blocks.filter((block) => block.trim()).map(drawBlock);
 }

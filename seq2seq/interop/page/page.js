@@ -163,7 +163,7 @@ function show(text = "", timing = "") {
 
 function showError(message) {
   find("error").textContent = message;
-  source.ariaInvalid = String(message !== "");
+  source.ariaInvalid = !!message;
 }
 
 async function copy() {
