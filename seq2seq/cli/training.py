@@ -99,7 +99,6 @@ def write_report(
     logger.info("report: translating validation and test sets and reading the training text")
     try:
         report = make_report(run.path, [], device=str(device), model_class=model_class)
-        record_scores(run.path, score_record(report))
         for one in report.sets:
             if one.name.partition("/")[0] == "test":
                 logger.info(f"{one.name}: {', '.join(map(_named, one.scores[:2]))}")
@@ -111,9 +110,11 @@ def write_report(
                 path = model / ALIGNMENT_FILE
                 if step := choose_alignment(run.path, load_model(model, model_class)):
                     save_alignment(model, step)
-        path = run.page  # last: without it, a run that is resumed writes all of this again
+        path = run.page
         write_file(path, draw_page(report).encode())
         logger.info(f"report: {path}")
+        path = run.scores  # last: without them, a run that is resumed writes all of this again
+        record_scores(run.path, score_record(report))
     except Exception as error:  # whatever it is, the model is trained and saved
         reason = str(UserError(error)).removeprefix(f"{path}: ")[:300]
         logger.warning(f"{path}: not written: {reason}")

@@ -393,7 +393,7 @@ class TrainingRun:
             f"nothing to train: {self.trainer.limit_reached()}; to train with other settings,"
             " choose another run_dir"
         )
-        if not self.files.page.exists():
+        if not self.files.scores.exists():
             self.recorder.start_log()
             self.report(self.files, self.compute.device)
 
