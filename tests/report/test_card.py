@@ -14,7 +14,9 @@ from seq2seq.cli.main import main
 from seq2seq.files import read_manifest
 from seq2seq.model_folder import find_model
 from seq2seq.report.card import ModelFacts, facts_of_run, model_card
+from seq2seq.report.record import record_average
 from seq2seq.report.run_report import make_report
+from seq2seq.run.folder import RunFolder
 from seq2seq.run.sessions import add_session, read_sessions
 from seq2seq.score import bleu
 
@@ -48,7 +50,6 @@ def test_only_the_card_of_the_model_that_translated_has_its_scores(
     alone = make_report(copy, [], device="cpu")
     assert main(["average", "--model", str(copy), "--last", "2"]) == 0
     beside_mean = make_report(copy, [], device="cpu")
-    assert beside_mean.averaged == 2
     for report, of_best, of_mean in ((alone, True, False), (beside_mean, False, True)):
         scores = [s for each in report.sets for s in each.scores if s.name in ("BLEU", "chrF2")]
         assert scores
@@ -57,6 +58,13 @@ def test_only_the_card_of_the_model_that_translated_has_its_scores(
             found = [score for _, score in facts.scores if score.name in ("BLEU", "chrF2")]
             assert found == (scores if has_scores else [])
             assert (facts.output_warnings is not None) == has_scores
+
+
+def test_the_number_of_checkpoints_of_a_mean_is_recorded(tmp_path: Path) -> None:
+    finished = RunFolder(tmp_path).finished
+    finished.write_text('{"ended": "max_steps", "averaged": 5}')
+    record_average(tmp_path, 2)
+    assert RunFolder(tmp_path).read_finished() == {"ended": "max_steps", "averaged": 2}
 
 
 def test_the_hub_tells_the_sets_apart() -> None:
