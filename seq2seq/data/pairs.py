@@ -4,7 +4,6 @@ Malformed rows and bytes that are not UTF-8 are errors that name file and line, 
 skipped.
 """
 
-import csv
 import hashlib
 import json
 import locale
@@ -31,6 +30,7 @@ LanguagePair: TypeAlias = tuple[str, str]
 
 _FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
 _FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
+_CELLS = re.compile(rf"(?:\A|\t)({_FIELD}|)")
 
 
 class PairsFile:
@@ -131,23 +131,24 @@ _CODES = {"bpt", "ept", "it", "ph", "ut"}
 
 def _read_tsv(path: str, quoted: bool, header: str) -> Iterator[SentencePair]:
     lines = read_text_lines(path)
-    rows = csv.reader(lines, "excel-tab") if quoted else (s.split("\t") for s in lines)
-    number = 0
-    try:
-        for number, row in enumerate(rows, start=1):
-            if number == 1 and header:
-                continue
-            if len(row) < 2 and not any(row) and next(rows, None) is None:
-                return  # a blank last line
-            if len(row) != 2:
-                raise UserError(
-                    f"{path}:{number}: has {max(len(row) - 1, 0)} tabs; a line is source, tab,"
-                    " target: save a spreadsheet as text with tabs, without other columns or line"
-                    " breaks within cells"
-                )
-            yield SentencePair(*row)
-    except csv.Error as error:  # a field that is too long
-        raise UserError(f"{path}:{number + 1}: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and header:
+            continue
+        if not line and next(lines, None) is None:
+            return  # a blank last line
+        row = _unquoted(line) if quoted and '"' in line else line.split("\t")
+        if len(row) != 2:
+            raise UserError(
+                f"{path}:{number}: has {len(row) - 1} tabs; a line is source, tab, target: save a"
+                " spreadsheet as text with tabs, without other columns or line breaks within cells"
+            )
+        yield SentencePair(*row)
+
+
+def _unquoted(line: str) -> list[str]:
+    """Return the cells of a spreadsheet's line, some of them in quotation marks."""
+    cells: list[str] = _CELLS.findall(line)
+    return [cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell for cell in cells]
 
 
 def _read_json_lines(path: str, languages: LanguagePair) -> Iterator[SentencePair]:

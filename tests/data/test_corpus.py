@@ -89,6 +89,12 @@ def test_a_spreadsheet_s_file_gives_what_was_in_its_cells(
     assert split.remarks()[0].startswith(f"{split}:1: a header, left out: ")
 
 
+def test_a_spreadsheet_s_cell_may_be_long_and_have_carriage_returns(tmp_path: Path) -> None:
+    pairs = [('a "b"', "c" * 200_000), ("d\re", "f")]
+    config = of_pairs(tmp_path / "text.tsv", f'"a ""b"""\t{pairs[0][1]}\nd\re\tf\n')
+    assert list(Split(config, "train").pairs()) == pairs
+
+
 @pytest.mark.parametrize(
     ("text", "first"),
     [
