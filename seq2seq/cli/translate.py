@@ -31,6 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     is_folder = Path(arguments.input).expanduser().is_dir()
     format_name = "" if is_folder else _document_format(arguments)
     _check_skipped(arguments.skip, is_folder=is_folder)
+    if arguments.fuzzy and not is_folder and format_name != "po":
+        raise UsageError("--fuzzy is for .po files: remove it")
     if is_folder or format_name:
         _check_document_options(arguments, is_folder=is_folder)
         if size > 1:

@@ -21,6 +21,7 @@ CALLS = [
     ("import {folder}", 2, "arguments are required: -o/--output;"),
     ("attention --model {model} --source one -o x", 2, "x: unknown picture format: choose"),
     ("translate --model {model} -i {text} --skip *.pdf", 2, "--skip is for the files of a folder"),
+    ("translate --model {model} -i {text} --fuzzy", 2, "--fuzzy is for .po files: remove it"),
     ("translate --model {model} -i {model} --skip .", 2, "--skip '.': names nothing: write such"),
     ("translate --model {model} -i {text} --input {two}", 2, "argument -i/--input: is given twice"),
     ("average --model {model} --model {nowhere}", 2, "argument --model: is given twice; give it"),
