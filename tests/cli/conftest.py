@@ -5,6 +5,8 @@ import os
 import random
 import re
 import select
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,7 +20,6 @@ from seq2seq.cli.main import main
 from seq2seq.model_folder import save_model
 from seq2seq.tokenizer import END_ID
 from tests.conftest import MakeTrained, Result
-from tests.forked import Forked
 from tests.toy import data_words, weights
 
 SECONDS = 120  # far more than an answer takes
@@ -118,13 +119,22 @@ def weights_at(run: Path, step: int) -> dict[str, Tensor]:
 
 
 class Terminal:
-    """The command at a terminal of its own."""
+    """The command at a terminal of its own, as a user starts it."""
 
     def __init__(self, *words: str | Path, columns: int = 100, cwd: Path | None = None) -> None:
         pty, termios = map(pytest.importorskip, ("pty", "termios"))
         self.master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (24, columns))
-        self.process = Forked(words, cwd=cwd, stdin=slave, stdout=slave, stderr=slave)
+        command = [sys.executable, "-m", "seq2seq", *map(str, words)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            # The terminal sends Ctrl-C to the process whose terminal it is.
+            preexec_fn=lambda: os.login_tty(slave),
+        )
         os.close(slave)
         self.shown = ""
 

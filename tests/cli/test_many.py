@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from seq2seq.model_folder import TrainedModel, save_model
 from tests.cli.conftest import SECONDS
 from tests.cli.test_torchrun import TORCHRUN
 from tests.faults.test_ranks import processes_in
-from tests.forked import Ended, run_ranks, start
 from tests.server.live import wait_until
 
 LINES = 2100  # three chunks, the last one short
+COMMAND = [sys.executable, "-m", "seq2seq"]
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +73,14 @@ def messages(stderr: bytes) -> list[str]:
 )
 def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path, words: str) -> None:
     outputs = []
-    for size in (1, 2):
-        output = tmp_path / f"{size}.gz"
+    for number, launcher in enumerate(([sys.executable], TORCHRUN)):
+        output = tmp_path / f"{number}.gz"
         options = words.replace("out.gz", str(output)).split()
-        command = ["translate", "--model", "model", *options]
-        main, *others = run_ranks(*[command] * size, cwd=folder, stdin=folder / "in")
-        assert main.code == 0, main.err
-        assert others == [Ended(0, b"", b"")] * (size - 1)
-        outputs.append((output.read_bytes() if output.exists() else main.out, main.err))
+        command = [*launcher, "-m", "seq2seq", "translate", "--model", "model", *options]
+        with (folder / "in").open("rb") as text:
+            done = subprocess.run(command, cwd=folder, stdin=text, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        outputs.append((output.read_bytes() if output.exists() else done.stdout, done.stderr))
     (one, stderr), (many, stderr_of_many) = outputs
     assert len(set(one.splitlines())) > 100
     assert many == one
@@ -120,7 +121,7 @@ def written(folder: Path) -> int:
 
 def kill_after(lines: int, words: list[str | Path], folder: Path, text: Path) -> None:
     """Kill a command when it has written so many lines; it waits for more text than it gets."""
-    with start(words, cwd=folder, stdin=subprocess.PIPE) as run:
+    with subprocess.Popen([*COMMAND, *words], cwd=folder, stdin=subprocess.PIPE) as run:
         ahead = text.read_bytes().splitlines(keepends=True)[: lines + 5 * 1024]
         run.stdin.write(b"".join(ahead))
         run.stdin.flush()
@@ -247,7 +248,7 @@ def test_two_runs_don_t_write_the_same_part(
     folder: Path, tmp_path: Path, seq2seq: Callable
 ) -> None:
     words = ["translate", "--model", folder / "quick", "--resume", "-o", tmp_path / "out"]
-    with start(words, stdin=subprocess.PIPE) as first:
+    with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE) as first:
         first.stdin.write(b"42\n" * 100)  # so many are looked at first
         first.stdin.flush()
         wait_until((tmp_path / "out.resume.part").exists, SECONDS)

@@ -15,7 +15,6 @@ import torch
 
 from tests.cli.conftest import losses, overrides, weights_at
 from tests.faults.test_ranks import processes_in
-from tests.forked import run_ranks
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
@@ -81,25 +80,23 @@ def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: 
 
 @pytest.mark.posix
 def test_an_error_of_all_processes_is_reported_once(corpus, tmp_path: Path) -> None:
-    words = ["train", *overrides(corpus), "training.learning_rate_scale=1e30"]
-    words.append(f"run_dir={tmp_path / 'run'}")
-    ranks = run_ranks(words, words, cwd=tmp_path)
-    assert all(each.code not in (0, None) for each in ranks)
-    lines = b"".join(each.err for each in ranks).decode().splitlines()
-    stderr = [line for line in lines if line.startswith("seq2seq: ")]
-    assert len(stderr) == 1, lines
+    word = "training.learning_rate_scale=1e30"
+    done = torchrun(*overrides(corpus), word, f"run_dir={tmp_path / 'run'}", cwd=tmp_path)
+    assert done.returncode != 0
+    stderr = [line for line in done.stderr.splitlines() if line.startswith("seq2seq: ")]
+    assert len(stderr) == 1, done.stderr
     assert "is not finite" in stderr[0]
 
 
 @pytest.mark.posix
 def test_processes_with_other_settings_do_not_train_together(corpus, tmp_path: Path) -> None:
-    words = ["train", *overrides(corpus), f"run_dir={tmp_path / 'run'}"]
-    several = ([*words, f"training.warmup_steps=5{rank}"] for rank in range(2))
-    main, other = run_ranks(*several, cwd=tmp_path)
-    assert 0 not in (main.code, other.code)
-    stderr = (main.err + other.err).decode()
-    assert stderr.count("seq2seq: rank 1: not all processes have the same settings:") == 1
-    assert "training.warmup_steps=51 here, 50 in the first one" in stderr
+    words = [*overrides(corpus), f"run_dir={tmp_path / 'run'}", "training.warmup_steps=5$RANK"]
+    script = " ".join([sys.executable, "-m", "seq2seq", "train", *words])
+    command = [*TORCHRUN, "--no-python", "bash", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert done.stderr.count("seq2seq: rank 1: not all processes have the same settings:") == 1
+    assert "training.warmup_steps=51 here, 50 in the first one" in done.stderr
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

@@ -20,7 +20,6 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translator import Translator
 from seq2seq.search import SearchConfig
 from tests.cli.conftest import Terminal
-from tests.forked import start
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +55,8 @@ def test_no_output_is_an_input_or_a_file_of_the_model(
         result = seq2seq(*words, "-i", text, "-o", path)
         assert (result.code, result.err.count("\n")) == (1, 1)
         assert "choose another output" in result.err
-    with (
-        text.open() as read,
-        text.open("a") as added,
-        start(words, stdin=read, stdout=added) as run,
-    ):
-        assert run.wait() == 1
+    shell = f"{sys.executable} -m seq2seq translate --model {quick} < {text} >> {text}"
+    assert subprocess.run(shell, shell=True, capture_output=True).returncode == 1
     assert text.read_text() == "a man\n"
     replaced = f"seq2seq: {output}: will be replaced\n"
     assert replaced not in seq2seq(*words, "-i", text, "-o", output).err
@@ -76,8 +71,10 @@ def test_a_signal_leaves_whole_lines_in_a_file_that_is_named(
     quick: Path, tmp_path: Path, number: int
 ) -> None:
     (tmp_path / "out").write_text("from before")
-    words = ["translate", "--model", quick, "-o", "out"]
-    with start(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as run:
+    command = [sys.executable, "-m", "seq2seq", "translate", "--model", quick, "-o", "out"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as run:
         run.stdin.write(b"42\n" * 9000)
         run.stdin.flush()
         while run.poll() is None and not any(p.stat().st_size for p in tmp_path.glob("out.*")):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
@@ -22,13 +23,17 @@ from seq2seq.run.checkpoint import newest_good, progress_file
 from seq2seq.system import signals
 from tests.faults.conftest import Trial, Trials
 from tests.faults.test_strangers import edit
-from tests.forked import context
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 
 resource: Any = pytest.importorskip("resource")  # faults of Windows are not known yet
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = signals("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+# A process that has imported all and forks: a trial costs no start of Python and PyTorch.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    ["seq2seq.cli.train", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.figure", "pytest"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +98,7 @@ class Training:
     def __init__(self, words: list[str], log: Path, **faults: Any) -> None:
         log.unlink(missing_ok=True)
         self.log = log
-        self.process = context.Process(target=_child, args=(words, str(log)), kwargs=faults)
+        self.process = _context.Process(target=_child, args=(words, str(log)), kwargs=faults)
         self.process.start()
         while not log.exists() and self.process.is_alive():
             time.sleep(0.005)

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,6 @@ from seq2seq.server.app import make_app
 from seq2seq.server.guard import listen, make_server
 from seq2seq.server.requests import Limits
 from seq2seq.server.service import Service
-from tests.forked import Forked, start
 
 SERVE = ["serve", "--device", "cpu", "--engine", "native", "--port", "0", "--model"]
 
@@ -208,7 +208,7 @@ def serve_fake(limits: Limits | None = None, **options: Any) -> Iterator:
 class Command(NamedTuple):
     """A running `seq2seq serve`, and the file of its standard error."""
 
-    process: Forked | subprocess.Popen[bytes]
+    process: subprocess.Popen
     served: Served
     log: Path
 
@@ -218,7 +218,9 @@ def serve_by_command(folder: Path, *words: str) -> Iterator[Command]:
     """Run `seq2seq serve` on a free port until the test ends it."""
     with NamedTemporaryFile() as file:
         log = Path(file.name)
-        process = start([*SERVE, folder, *words], stderr=file)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "seq2seq", *SERVE, str(folder), *words], stderr=file
+        )
         try:
             wait_until(lambda: "\n" in log.read_text())
             line = log.read_text().partition("\n")[0]
