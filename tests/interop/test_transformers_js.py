@@ -94,8 +94,9 @@ def test_an_imported_model_translates(
 ) -> None:
     trained = import_marian(make_folder(pieces=()).path)
     write_onnx(tmp_path / "onnx", trained)
-    found = transformers_js(tmp_path / "onnx", lines=sentences, texts=sentences)
     table = range(trained.tokenizer.vocab_size)
+    texts = [*sentences, *trained.tokenizer.source_pieces(list(table))]
+    found = transformers_js(tmp_path / "onnx", lines=sentences, texts=texts)
     ids = [[i if i in table else UNKNOWN_ID for i in line] for line in found["ids"]]
-    assert ids == [[*line, END_ID] for line in trained.tokenizer.encode(sentences)]
+    assert ids == [[*line, END_ID] for line in trained.tokenizer.encode(texts)]
     assert [text.strip() for text in found["translations"]] == translate(trained, sentences)
