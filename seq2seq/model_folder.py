@@ -270,7 +270,7 @@ def check_restorable(trained: TrainedModel) -> None:
     model, tokenizer = trained.model, trained.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
     made = meta_transformer(model.config, *sizes, own_class(model))
-    for describe in (_module_types, _tensor_types, _parameter_shapes):
+    for describe in (_module_types, _functions, _tensor_types, _parameter_shapes):
         ours, theirs = describe(model), describe(made)
         for name in {**ours, **theirs}:
             if (found := ours.get(name, "absent")) != (expected := theirs.get(name, "absent")):
@@ -291,6 +291,16 @@ def check_restorable(trained: TrainedModel) -> None:
 def _module_types(model: Transformer) -> dict[str, str]:
     modules = model.named_modules(remove_duplicate=False)
     return {name: class_name(type(module)) for name, module in modules if name}
+
+
+def _functions(model: Transformer) -> dict[str, str]:
+    """Name the functions that modules have as attributes, such as an activation."""
+    return {
+        f"{name}.{key}": value.__name__
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if not key.startswith("_") and callable(value) and hasattr(value, "__name__")
+    }
 
 
 def _tensor_types(model: Transformer) -> dict[str, str]:

@@ -98,6 +98,10 @@ def exchange_norm(model: Transformer) -> None:
     model.decoder.layers[0].feed_forward_norm = RMSNorm(model.config.d_model, 1e-6)
 
 
+def exchange_function(model: Transformer) -> None:
+    model.encoder.layers[0].feed_forward.activation = torch.tanh
+
+
 def add_layer(model: Transformer) -> None:
     model.encoder.layers.append(model.encoder.layers[0])
 
@@ -123,6 +127,7 @@ def halve(model: Transformer) -> None:
     [
         (exchange_layer, "its encoder.layers.0.feed_forward is .*Own"),
         (exchange_norm, "its decoder.layers.0.feed_forward_norm is .*RMSNorm"),
+        (exchange_function, "layers.0.feed_forward.activation is tanh, that of .* is relu"),
         (add_layer, "its encoder.layers.1 is .*EncoderLayer, that of .* is absent"),
         (share_layer, r"cross_attention.w_q.weight is absent, that of .* is a parameter \(8, 8\)"),
         (widen, r"its encoder.layers.0.feed_forward.inner.weight is torch.float32 \(9, 8\)"),
