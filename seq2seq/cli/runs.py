@@ -52,9 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         seed for row in rows for seed in row.get("seeds", ()) if row["seeds"].count(seed) > 1
     }
     if several:
+        seeds = ", ".join(map(str, sorted(several)))
         report(
-            "warning: several runs of a row have the same seed, perhaps because one was copied, and"
-            f" its means count each: seed {', '.join(map(str, sorted(several)))}"
+            "warning: several runs of a row have the same seed, perhaps because one was copied or"
+            f" the program was edited, and its means count each: seed {seeds}"
         )
     if arguments.format == "json":
         print_json(rows)
@@ -83,17 +84,23 @@ def _as_text(rows: Sequence[dict[str, Any]], form: str) -> list[dict[str, str]]:
         key: printable(one if inner.count(one) == 1 else key)
         for key, one in zip(keys, inner, strict=True)
     }
-    return [{titles[key]: _cell(key, row.get(key), form) for key in keys} for row in rows]
+    cells = []
+    for row in rows:
+        is_alone = len(row.get("seeds", ())) == 1
+        texts = (_cell(key, row.get(key), form, is_alone=is_alone) for key in keys)
+        cells.append(dict(zip(titles.values(), texts, strict=True)))
+    return cells
 
 
-def _cell(key: str, value: Any, form: str) -> str:
+def _cell(key: str, value: Any, form: str, *, is_alone: bool) -> str:
+    """Return a cell as it is shown; the figure of a run that is alone in its row has no range."""
     decimals = _DECIMALS.get(key.split(" ")[0])
     if value is None:
         return ""
     if isinstance(value, dict) and "mean" in value:
         mean, least, most = (f"{value[name]:.{decimals}f}" for name in ("mean", "min", "max"))
         of_some = f", of {value['runs']}" if "runs" in value else ""
-        if value["min"] == value["max"] and not of_some:
+        if is_alone:
             return mean
         return f"{mean} ({least}{'--' if form == 'latex' else '–'}{most}{of_some})"
     if isinstance(value, list):

@@ -199,9 +199,10 @@ def read_glossary(path: str | Path) -> dict[str, str]:
             continue
         source, *targets = (" ".join(column.split()) for column in line.split("\t"))
         if len(targets) != 1:
+            columns = f"{len(targets) + 1} columns" if targets else "one column"
             raise UserError(
-                f"{path}: line {number}: {line!r:.80} has {len(targets) + 1} columns and not two, a"
-                " term and its translation; save a spreadsheet as text with tabs"
+                f"{path}: line {number}: {line!r:.80} has {columns} and not two, a term and its"
+                " translation; save a spreadsheet as text with tabs"
             )
         if not source or not targets[0]:
             side = "translation" if source else "term"

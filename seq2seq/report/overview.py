@@ -30,7 +30,7 @@ class RunSummary:
     name: str
     settings: dict[str, Any]
     sums: dict[str, str]
-    """The sha256 of each text, by its key among the settings."""
+    """Digests of each text and of the model's class, by their keys among the settings."""
     origin: dict[str, str]
     """The program that trained it, the machine and the precision."""
     results: dict[str, Any]
@@ -159,7 +159,7 @@ def remarks(runs: Sequence[RunSummary]) -> Iterator[str]:
 
 
 def _alike(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
-    """Return the settings of runs, with each text named by what it holds, wherever it lies.
+    """Return the settings of runs, with texts and classes told apart by what they hold.
 
     A test set that only some runs have is left out, since it changes no training.
     """
@@ -169,8 +169,11 @@ def _alike(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
         if all(key in run.sums for run, _ in given):
             names: dict[str, str] = {}
             for run, one in given:
-                name = os.path.basename(str(one[key]))
-                one[key] = names.setdefault(run.sums[key], f"{name} ({run.sums[key][:12]})")
+                names.setdefault(run.sums[key], os.path.basename(str(one[key])))
+            for run, one in given:
+                one[key] = name = names[digest := run.sums[key]]
+                if list(names.values()).count(name) > 1:
+                    one[key] = f"{name} ({digest[:12]})"
         if key.startswith("data.test") and len({one[key] for _, one in given}) < 2:
             for one in alike:
                 one.pop(key, None)
@@ -226,7 +229,10 @@ def _read(folder: Path) -> RunSummary:
 def _sums(folder: Path) -> dict[str, str]:
     record = read_data_record(folder)
     sums = {} if record is None else record.sha256
-    return {f"data.{of.partition(': ')[0]}": digest for of, digest in sums.items()}
+    digests = {f"data.{of.partition(': ')[0]}": digest for of, digest in sums.items()}
+    if codes := dict.fromkeys(one.class_code for one in read_sessions(folder)):
+        digests["model_class"] = ", then ".join(codes)
+    return digests
 
 
 def _origin(folder: Path) -> dict[str, str]:

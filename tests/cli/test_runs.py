@@ -69,7 +69,9 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def rows_of(table: str) -> list[list[str]]:
-    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+    """Return the cells below the titles."""
+    body = re.split(r"^ *--[- ]*\n", table, maxsplit=1, flags=re.M)[1]
+    return [re.split(r" {2,}", line.strip()) for line in body.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one_row(sweep: Path, seq2seq: 
         halves = {name: value / 2 for name, value in expected.items()}
         assert row["BLEU test"] == pytest.approx(halves)
     text = seq2seq("runs", "--seeds", sweep).out
-    cells = rows_of(text)[3]  # below two lines of titles
+    cells = rows_of(text)[0]
     assert cells[:2] == ["0.3", "1, 2, 3"]
     assert "25.00 (24.00–26.00)" in cells
     assert f"not ended yet: {sweep / 'anna' / 'still'}" in text
@@ -231,12 +233,28 @@ def test_seeds_that_read_other_text_of_the_same_name_are_told_apart(
     record = laptops / "ben" / "data.json"
     record.write_text(record.read_text().replace("a" * 64, "e" * 64))
     text = seq2seq("runs", "--seeds", laptops).out
-    rows = rows_of(text)
-    assert rows[0][1] == "train.source"
-    assert {tuple(cells[1:3]) for cells in rows[3:5]} == {
-        (f"train.en ({'a' * 12})", "1, 3"),
-        (f"train.en ({'e' * 12})", "2"),
+    assert "train.source" in text.splitlines()[0]
+    assert {tuple(cells[1:4]) for cells in rows_of(text)[:2]} == {
+        (f"train.en ({'a' * 12})", "1, 3", "2.718 (2.718–2.718)"),
+        (f"train.en ({'e' * 12})", "2", "2.718"),
     }
+
+
+def test_seeds_of_a_class_whose_code_has_changed_are_told_apart(
+    tmp_path: Path, seq2seq: Callable
+) -> None:
+    for seed, code in enumerate(("a1", "a1", "b2"), start=1):
+        run = make_run(tmp_path / str(seed), seed=seed, model_class="my_model.Gated")
+        (run / "sessions.jsonl").write_text(json.dumps(asdict(SESSION) | {"class_code": code}))
+    rows = json.loads(seq2seq("runs", "--seeds", "--format", "json", tmp_path).out)
+    assert {row["model_class"]: row["seeds"] for row in rows} == {
+        "my_model.Gated (a1)": [1, 2],
+        "my_model.Gated (b2)": [3],
+    }
+    make_run(tmp_path / "paper")
+    shutil.rmtree(tmp_path / "3")
+    rows = json.loads(seq2seq("runs", "--seeds", "--format", "json", tmp_path).out)
+    assert {row["model_class"] for row in rows} == {"my_model.Gated", None}
 
 
 def test_the_same_seed_twice_in_a_row_is_told(laptops: Path, seq2seq: Callable) -> None:

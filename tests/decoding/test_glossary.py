@@ -75,7 +75,7 @@ def test_names_of_languages_blank_lines_comments_and_copies_are_no_terms(
     ("content", "message"),
     [
         ("# none\n\n", "no term in it"),
-        ("a\tb\nsea mer\n", "line 2: 'sea mer' has 1 columns and not two, a term and its "),
+        ("a\tb\nsea mer\n", "line 2: 'sea mer' has one column and not two, a term and its "),
         ("sea\t\n", "line 1: 'sea\\t': the translation is empty"),
         ("\tmer\n", "line 1: '\\tmer': the term is empty"),
         ("sea\tmer\tnoun\n", "line 1: 'sea\\tmer\\tnoun' has 3 columns"),
