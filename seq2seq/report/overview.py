@@ -173,7 +173,7 @@ def _alike(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
             for run, one in given:
                 one[key] = name = names[digest := run.sums[key]]
                 if list(names.values()).count(name) > 1:
-                    one[key] = f"{name} ({digest[:12]})"
+                    one[key] = f"{name} ({digest})"
         if key.startswith("data.test") and len({one[key] for _, one in given}) < 2:
             for one in alike:
                 one.pop(key, None)
@@ -229,7 +229,7 @@ def _read(folder: Path) -> RunSummary:
 def _sums(folder: Path) -> dict[str, str]:
     record = read_data_record(folder)
     sums = {} if record is None else record.sha256
-    digests = {f"data.{of.partition(': ')[0]}": digest for of, digest in sums.items()}
+    digests = {f"data.{of.partition(': ')[0]}": digest[:12] for of, digest in sums.items()}
     if codes := dict.fromkeys(one.class_code for one in read_sessions(folder)):
         digests["model_class"] = ", then ".join(codes)
     return digests

@@ -243,13 +243,14 @@ def test_seeds_that_read_other_text_of_the_same_name_are_told_apart(
 def test_seeds_of_a_class_whose_code_has_changed_are_told_apart(
     tmp_path: Path, seq2seq: Callable
 ) -> None:
-    for seed, code in enumerate(("a1", "a1", "b2"), start=1):
+    for seed, codes in enumerate((["a" * 12], ["a" * 12], ["a" * 12, "b2"]), start=1):
         run = make_run(tmp_path / str(seed), seed=seed, model_class="my_model.Gated")
-        (run / "sessions.jsonl").write_text(json.dumps(asdict(SESSION) | {"class_code": code}))
+        lines = [json.dumps(asdict(SESSION) | {"class_code": code}) for code in codes]
+        (run / "sessions.jsonl").write_text("\n".join(lines))
     rows = json.loads(seq2seq("runs", "--seeds", "--format", "json", tmp_path).out)
     assert {row["model_class"]: row["seeds"] for row in rows} == {
-        "my_model.Gated (a1)": [1, 2],
-        "my_model.Gated (b2)": [3],
+        "my_model.Gated (aaaaaaaaaaaa)": [1, 2],
+        "my_model.Gated (aaaaaaaaaaaa, then b2)": [3],
     }
     make_run(tmp_path / "paper")
     shutil.rmtree(tmp_path / "3")
