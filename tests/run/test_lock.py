@@ -71,7 +71,7 @@ def test_a_new_run_overwrites_what_a_run_without_a_checkpoint_has_left(
     for name in ["config.yaml", *left]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        path.write_text("seed: 1\n")
     lock = lock_run_folder(tmp_path, OneProcess(), resume="auto", wait=False)
     if in_the_way is None:
         with lock as is_resumed:

@@ -3,9 +3,9 @@
 import json
 import logging
 import math
-import re
 import sys
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -45,19 +45,17 @@ def test_the_bar_shows_the_share_of_the_limit_that_is_nearest(
 
 
 def test_without_a_bar_a_validation_says_each_minute_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = 0.0
-    monkeypatch.setattr(logging.getLogger("seq2seq"), "propagate", True)
+    seconds, said = 0.0, list[str]()
     monkeypatch.setattr("time.monotonic", lambda: seconds)
     recorder = recording(tmp_path, Progress())
-    with caplog.at_level(logging.INFO, "seq2seq"):
-        for second in range(151):
-            seconds = float(second)
-            recorder.show_validation(second, 150)
+    monkeypatch.setattr(logging.getLogger("seq2seq"), "info", said.append)
+    for second in range(151):
+        seconds = float(second)
+        recorder.show_validation(second, 150)
     recorder.close()
-    done = re.findall(r"validating: (\d+) of 150 lines translated", caplog.text)
-    assert done == ["61", "122"]
+    assert said == [f"validating: {done} of 150 lines translated" for done in (61, 122)]
 
 
 def recording(folder: Path, progress: Progress) -> FileRecorder:
@@ -141,10 +139,13 @@ def test_as_many_records_as_a_long_run_writes_are_read_again(
 
 
 def test_tensorboard_reads_the_scalars_and_drops_those_of_steps_that_are_made_again(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    # TensorBoard reads files by the second of their names.
+    seconds = count(1_000_000_000.0)
+    monkeypatch.setattr("time.time", lambda: next(seconds))
     first = recording(tmp_path, Progress())
     for step in (1, 2, 3):
         first.record_metrics(Progress(step=step), METRICS)

@@ -189,8 +189,8 @@ def test_a_server_that_has_ended_leaves_no_threads() -> None:
     before = set(threading.enumerate())
     with serve_fake() as served:
         assert upload(served, "a.txt", b"one").status == 200
-        assert set(threading.enumerate()) > before
-    wait_until(lambda: before >= set(threading.enumerate()))
+        assert set(threading.enumerate()) - before
+    wait_until(lambda: not set(threading.enumerate()) - before)
     assert served.service.queue_tokens == 0  # nobody has forgotten the service, whose they were
 
 

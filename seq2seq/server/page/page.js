@@ -78,7 +78,7 @@ function showLanguages() {
 
 function swap() {
   const [from, to] = chosenLanguages();
-  if (sentences.length > 0 && !output.matches(".stale")) source.value = translation();
+  if (sentences[0] && !output.matches(".stale")) source.value = translation();
   find("source-language").value = to;
   fillTargets(from);
   schedule(0);

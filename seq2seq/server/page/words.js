@@ -28,12 +28,12 @@ export function markAtCaret(sentence, part) {
 
 function mark(sentence, part, chosen) {
   unmark();
-  if (find("output").matches(".stale")) return; // it belongs to another text
+  if (find("output").matches(".stale")) return; // of another text
   const links = sentence.choices[sentence.chosen].alignments.filter(chosen);
   const before = find("source").value.slice(0, sentence.sourceBegin);
   const parts = sentence.source.split(WORD);
-  for (const i of new Set(links.map(([i]) => i))) {
-    parts[2 * i + 1] = make("mark", { textContent: parts[2 * i + 1] });
+  for (const i of new Set(links.map(([i]) => 2 * i + 1))) {
+    parts[i] = make("mark", { textContent: parts[i] });
   }
   find("marks").replaceChildren(before, ...parts);
   const words = wordsOf(part);
