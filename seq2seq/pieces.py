@@ -127,21 +127,41 @@ def spans_with(processor: SentencePieceProcessor, text: str) -> list[Span]:
     return spans
 
 
+_WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+")  # with the spaces before it
+
+
 def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Span]:
     """Move spans from a normalized text to the text itself, as a whole in words that changed."""
     if normalized == text:
         return spans
-    words, originals = (re.findall(r"\w+|\W", either) for either in (normalized, text))
+    words, originals = (_WORD.findall(each.rstrip()) for each in (normalized, text))
     moved: list[Span] = []  # of each character, and of the end
     end = 0
-    for tag, first, last, first_original, last_original in _opcodes(words, originals):
-        start, end = end, end + sum(map(len, originals[first_original:last_original]))
-        if tag == "equal":
-            moved += [(i, i + 1) for i in range(start, end)]
+    for first, last, first_original, last_original in _pairs(words, originals):
+        word = "".join(words[first:last])
+        original = "".join(originals[first_original:last_original])
+        start, end = end, end + len(original)
+        bare, bare_original = word.lstrip(), original.lstrip()
+        begin = end - len(bare_original)
+        moved += [(start, begin)] * (len(word) - len(bare))
+        if bare == bare_original:
+            moved += [(i, i + 1) for i in range(begin, end)]
         else:
-            moved += [(start, end)] * sum(map(len, words[first:last]))
-    moved.append((end, end))
+            moved += [(begin, end)] * len(bare)
+    moved += [(end, len(text))] * (len(normalized) - len(moved))
+    moved.append((len(text), len(text)))
     return [(moved[i][0], moved[j - 1][1] if i < j else moved[i][0]) for i, j in spans]
+
+
+def _pairs(words: list[str], originals: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield which words were made of which original ones: one by one if as many changed."""
+    bare, bare_originals = ([word.strip() for word in each] for each in (words, originals))
+    for tag, first, last, first_original, last_original in _opcodes(bare, bare_originals):
+        if tag == "equal" or last - first == last_original - first_original:
+            for i, j in zip(range(first, last), range(first_original, last_original), strict=True):
+                yield i, i + 1, j, j + 1
+        else:
+            yield first, last, first_original, last_original
 
 
 _MOST_COMPARED = 100  # words; the time to compare them grows with their cube

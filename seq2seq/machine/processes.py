@@ -260,7 +260,14 @@ def exit_after_main() -> NoReturn:
 
 def _rendezvous() -> Store:
     """Connect to torchrun's store."""
-    return next(rendezvous("env://"))[0]
+    try:
+        return next(rendezvous("env://"))[0]
+    except ValueError as error:  # a variable that is missing, or no number
+        reason = str(error).rpartition("rendezvous: ")[2]
+        raise UserError(
+            f"RANK and WORLD_SIZE name several processes, which can't find one another ({reason}):"
+            " start them with torchrun, or unset RANK"
+        ) from error
 
 
 logger = logging.getLogger("seq2seq")

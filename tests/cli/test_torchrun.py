@@ -55,6 +55,17 @@ def test_fewer_processes_go_on_with_a_warning(by_two: tuple[Path, str], train: C
     assert [step for step, _ in losses(by_two[0])] == [1, 2, 3, 4, 5, 6]
 
 
+def test_processes_that_cannot_find_one_another_are_refused(
+    train: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    result = train(f"run_dir={tmp_path / 'run'}")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "MASTER_ADDR expected, but not set): start them with torchrun" in result.err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: Path) -> None:
