@@ -4,7 +4,6 @@ import contextlib
 import copy
 import logging
 import math
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus
 from seq2seq.fast.decoder import TranslationKernels
 from seq2seq.fast.updates import make_updater
+from seq2seq.files import temporary_folder
 from seq2seq.search import Hypothesis, SearchConfig, beam_search
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
 from seq2seq.transformer import (
@@ -361,8 +361,8 @@ def losses_of(
 @cache
 def usual_losses() -> list[float]:
     """Those without a change, on the corpus of all changes."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        corpus = encoded_corpus(Path(folder) / "train.ids", V, 40, LONGEST - 2)
+    with temporary_folder() as folder:
+        corpus = encoded_corpus(folder / "train.ids", V, 40, LONGEST - 2)
         return losses_of(Updater, make_model(Transformer), corpus)
 
 
