@@ -70,7 +70,9 @@ def test_a_setting_that_only_one_run_has_is_listed(
         assert rows[0]["data.corpora.more.weight"] is None
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
+@pytest.mark.parametrize(
+    "launcher", ["basic", "joblib", pytest.param("submitit_local", marks=pytest.mark.posix)]
+)
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     launcher: str, train: Callable, tmp_path: Path
 ) -> None:

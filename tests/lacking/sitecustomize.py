@@ -104,6 +104,7 @@ for name in OF_OS:
         delattr(os, name)
 for name in SIGNALS:
     delattr(signal, name)
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "2")  # or joblib warns of the lack on Linux
 shutil._use_fd_functions = False  # type: ignore[attr-defined]
 sys.addaudithook(refuse)
 with contextlib.suppress(ImportError):
