@@ -33,6 +33,7 @@ from seq2seq.run.folder import RunFolder
 from seq2seq.run.records import read_metrics
 from seq2seq.score import Score, ScoreConfig, score_all
 from seq2seq.search import SearchConfig
+from seq2seq.system import signals
 from seq2seq.text import read_text_lines
 
 
@@ -69,7 +70,7 @@ RESULTS = {
 
 _TABLE_3 = "table3"
 # Training saves and ends at these.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALS = signals("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 @dataclass

@@ -11,7 +11,6 @@ which are compiled: it has what a second layer does not add to.
 import argparse
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from seq2seq.fast.decoder import TranslationKernels, use_translation_kernels
 from seq2seq.fast.graphs import Buffers, Graphs
 from seq2seq.fast.search import StaticSearch
 from seq2seq.fast.updates import FastUpdater
+from seq2seq.files import temporary_folder
 from seq2seq.model_folder import new_transformer
 from seq2seq.search import SearchConfig, beam_search
 from seq2seq.tokenizer import END_ID, PADDING_ID, START_ID
@@ -108,7 +108,7 @@ def main() -> None:
     print("| a step of beam search | kernels | GB | launched by the host | waits |")
     print("|---|---|---|---|---|")
     fast = TranslationKernels()
-    with simulated(), tempfile.TemporaryDirectory() as folder:
+    with simulated(), temporary_folder() as folder:
         for name, forms, static in (
             ("plain model", PLAIN_SEARCH, False),
             ("fast forms, growing shapes", fast, False),
@@ -117,7 +117,7 @@ def main() -> None:
             count, size, waits = count_search(forms, static, False, sizes)
             print(f"| {name} | {count} | {size:.2f} | {count} | {waits} |", flush=True)
         launched, _, waits = count_search(fast, True, True, sizes)
-        corpus = encoded_corpus(Path(folder) / "corpus", sizes.vocab_size, sizes.tokens)
+        corpus = encoded_corpus(folder / "corpus", sizes.vocab_size, sizes.tokens)
         (kernels, size_of_one), (with_two, size_of_two) = (
             count_update(corpus, sizes, layers) for layers in (1, 2)
         )

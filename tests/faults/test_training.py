@@ -26,6 +26,7 @@ from tests.faults.test_strangers import edit
 from tests.toy import TINY_MODEL, data_words, reversing, weights
 
 resource: Any = pytest.importorskip("resource")  # faults of Windows are not known yet
+pytestmark = pytest.mark.posix
 
 FILES = (*MODEL_FILES, "optimizer.safetensors", "progress.json", "validated.json")
 SIGNALS = signals("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")

@@ -12,6 +12,8 @@ from seq2seq.machine.processes import OneProcess, Processes
 from tests.machine import rank
 from tests.toy import encoded_corpus
 
+pytestmark = pytest.mark.posix  # its processes are forked
+
 
 class Job(NamedTuple):
     """What each of several processes has recorded, and one that is alone."""
@@ -37,7 +39,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return Job(ranks, rank.train(corpus, MICRO_BATCHES, OneProcess(), MOST_TOKENS))
 
 
-@pytest.mark.posix
 def test_several_processes_train_as_one_does(job: Job) -> None:
     """After 20 steps with dropout, in float64: only the order of the sums differs."""
     for recorded in job.ranks:
@@ -47,7 +48,6 @@ def test_several_processes_train_as_one_does(job: Job) -> None:
         torch.testing.assert_close(recorded["weights"], job.ranks[0]["weights"], rtol=0, atol=0)
 
 
-@pytest.mark.posix
 def test_work_is_shared_out(job: Job) -> None:
     """One process saves, all validate, and exchange gradients once a step."""
     main, *others = (recorded["calls"] for recorded in job.ranks)

@@ -27,6 +27,8 @@ from scripts.table3 import CONCLUSIONS, ROWS, Scores, compare
 from seq2seq.fast.trials import TRIALS
 from seq2seq.machine.resources import machine_name
 
+pytestmark = pytest.mark.posix  # parts are groups of processes
+
 
 def part(name: str, code: str, **choices: Any) -> Part:
     return Part(name, ("-c", code), **choices)
