@@ -156,8 +156,8 @@ def move_spans(spans: Sequence[Span], normalized: str, text: str) -> Sequence[Sp
 def _pairs(words: list[str], originals: list[str]) -> Iterator[tuple[int, int, int, int]]:
     """Yield which words were made of which original ones: one by one if as many changed."""
     bare, bare_originals = ([word.strip() for word in each] for each in (words, originals))
-    for tag, first, last, first_original, last_original in _opcodes(bare, bare_originals):
-        if tag == "equal" or last - first == last_original - first_original:
+    for first, last, first_original, last_original in _blocks(bare, bare_originals):
+        if last - first == last_original - first_original:
             for i, j in zip(range(first, last), range(first_original, last_original), strict=True):
                 yield i, i + 1, j, j + 1
         else:
@@ -167,10 +167,10 @@ def _pairs(words: list[str], originals: list[str]) -> Iterator[tuple[int, int, i
 _MOST_COMPARED = 100  # words; the time to compare them grows with their cube
 
 
-def _opcodes(words: list[str], originals: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield the opcodes of `SequenceMatcher`, between words that each text has only once.
+def _blocks(words: list[str], originals: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the blocks of `SequenceMatcher`, between words that each text has only once.
 
-    If there are many words between two of these, all of them are replaced as a whole.
+    If there are many words between two of these, all of them are one block.
     """
     counts, original_counts = Counter(words), Counter(originals)
     places = {word: j for j, word in enumerate(originals) if original_counts[word] == 1}
@@ -182,11 +182,11 @@ def _opcodes(words: list[str], originals: list[str]) -> Iterator[tuple[str, int,
         if j < original_start:  # the word has moved
             continue
         if max(i - start, j - original_start) > _MOST_COMPARED:
-            yield "replace", start, i, original_start, j
+            yield start, i, original_start, j
         else:
             between = words[start:i], originals[original_start:j]
-            for tag, a, b, c, d in SequenceMatcher(None, *between, autojunk=False).get_opcodes():
-                yield tag, start + a, start + b, original_start + c, original_start + d
+            for _, a, b, c, d in SequenceMatcher(None, *between, autojunk=False).get_opcodes():
+                yield start + a, start + b, original_start + c, original_start + d
         if i < len(words):
-            yield "equal", i, i + 1, j, j + 1
+            yield i, i + 1, j, j + 1
         start, original_start = i + 1, j + 1

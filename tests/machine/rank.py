@@ -1,11 +1,8 @@
-"""The processes of a training, in the environment of torchrun: each saves its record.
+"""One process of a training that the tests start with torchrun: trains and saves its record.
 
-python rank.py PROCESSES CORPUS OUTPUT MICRO_BATCHES MOST_TOKENS
-
-They are copies of one process, whose imports take several times as long as the training.
+python -m torch.distributed.run --nproc_per_node N rank.py CORPUS OUTPUT MICRO_BATCHES MOST_TOKENS
 """
 
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -63,8 +60,8 @@ def gloo_threads() -> int:
     return sum(name.startswith("pt_gloo") for name in names)
 
 
-def run(corpus: Path, output: Path, micro_batches: int, most: int) -> None:
-    """Train as the process that the environment names."""
+def main(corpus: Path, output: Path, micro_batches: int, most: int) -> None:
+    torch.set_num_threads(1)
     world = from_environment()
     with world.process_group():
         recorded = train(corpus, micro_batches, world, most)
@@ -73,29 +70,5 @@ def run(corpus: Path, output: Path, micro_batches: int, most: int) -> None:
     torch.save(recorded, output / f"{world.rank}.pt")
 
 
-def main(processes: int, *job: Any) -> int:
-    """Return how many of the processes have failed."""
-    torch.set_num_threads(1)
-    size = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-    store = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "localhost"}
-    os.environ |= size | store | {"TORCHELASTIC_RESTART_COUNT": "0"}
-    read, write = os.pipe()
-    started = []
-    for rank in range(processes):
-        started.append(os.fork())
-        if not started[-1]:
-            port = os.read(read, 5).decode()
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": port}
-            run(*job)
-            return 0
-    # It has threads, which the copies of a process would lack.
-    kept = distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    os.write(write, b"%05d" % kept.port * processes)
-    return sum(os.waitpid(process, 0)[1] != 0 for process in started)
-
-
 if __name__ == "__main__":
-    import torch._dynamo  # an optimizer imports it
-
-    count, corpus, output, *numbers = sys.argv[1:]
-    sys.exit(main(int(count), Path(corpus), Path(output), *map(int, numbers)))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

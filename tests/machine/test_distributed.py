@@ -1,4 +1,4 @@
-"""Several processes against one, on the same batches; `faults/test_ranks.py` starts torchrun."""
+"""Several processes against one: real ones, started by torchrun, on the same batches."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from seq2seq.machine.processes import OneProcess, Processes
 from tests.machine import rank
 from tests.toy import encoded_corpus
 
-pytestmark = pytest.mark.posix  # its processes are forked
+pytestmark = pytest.mark.posix  # torchrun is tested there alone
 
 
 class Job(NamedTuple):
@@ -31,9 +31,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     folder = tmp_path_factory.mktemp("job")
     corpus = folder / "train.ids"
     encoded_corpus(corpus, 60, 40)
-    words = map(str, (PROCESSES, corpus, folder, MICRO_BATCHES, MOST_TOKENS))
-    command = [sys.executable, rank.__file__, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(PROCESSES)]
+    words = [rank.__file__, str(corpus), str(folder), str(MICRO_BATCHES), str(MOST_TOKENS)]
+    done = subprocess.run(
+        [sys.executable, "-m", *torchrun, *words], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     ranks = [torch.load(folder / f"{n}.pt", weights_only=False) for n in range(PROCESSES)]
     return Job(ranks, rank.train(corpus, MICRO_BATCHES, OneProcess(), MOST_TOKENS))
