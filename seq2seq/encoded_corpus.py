@@ -46,7 +46,9 @@ class EncodedCorpus:
             self._ids: TokenIds = np.asarray(np.memmap(path, _DTYPES[itemsize], "r"))
             if rest or len(self._ends) % 2 == 0:
                 raise ValueError("a file is cut short")
-        except (OSError, ValueError, KeyError, ZeroDivisionError) as error:
+        except OSError as error:
+            raise UserError(f"{path}: can't be read: {error.strerror or error}") from error
+        except (ValueError, KeyError, ZeroDivisionError) as error:
             raise UserError(
                 f"{path}: not a readable encoded corpus; delete its folder to rebuild it"
             ) from error

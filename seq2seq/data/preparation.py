@@ -213,16 +213,19 @@ class _CachedCorpus:
             for name, digest in report["sha256"].items():
                 if sha256_of_file(folder / name) != digest:
                     return None
-            return PreparedData(
-                folder=folder,
-                splits=self.splits,
-                tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
-                train=EncodedCorpus(folder / TRAIN_FILE),
-                counts={name: FilterCounts(**count) for name, count in report["counts"].items()},
-                warnings=list(report["warnings"]),
-            )
+            counts = {name: FilterCounts(**count) for name, count in report["counts"].items()}
+            warnings = list(report["warnings"])
         except Exception:  # whatever is wrong with it, it is made again
             return None
+        # The files are sound: an error is one of the machine, such as a lack of memory.
+        return PreparedData(
+            folder=folder,
+            splits=self.splits,
+            tokenizer=self.tokenizer or Tokenizer((folder / TOKENIZER_FILE).read_bytes()),
+            train=EncodedCorpus(folder / TRAIN_FILE),
+            counts=counts,
+            warnings=warnings,
+        )
 
     def _build(self) -> None:
         if self.folder.exists():

@@ -44,13 +44,24 @@ _LOST = re.compile("gloo|NCCL|Connection (closed|reset) by peer|Timed out waitin
 
 def from_environment() -> "OneProcess":
     """Read torchrun's environment variables: return its processes, or the one process."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    rank, size, local_rank = (int(os.environ.get(name, "-1")) for name in names)
+    restarts = _whole_number("TORCHELASTIC_RESTART_COUNT", 0)
+    rank, size, local_rank = (
+        _whole_number(name, -1) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    )
     if size < 2 or min(rank, local_rank) < 0:
         return OneProcess(restarts)
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return Processes(restarts, rank, size, local_rank, local_size)
+    return Processes(restarts, rank, size, local_rank, _whole_number("LOCAL_WORLD_SIZE", 1))
+
+
+def _whole_number(variable: str, default: int) -> int:
+    value = os.environ.get(variable)
+    try:
+        return default if value is None else int(value)
+    except ValueError as error:
+        raise UserError(
+            f"the environment has {variable}={value!r}, which is no whole number: unset it, or"
+            " start all processes with torchrun"
+        ) from error
 
 
 @dataclass

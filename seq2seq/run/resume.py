@@ -125,10 +125,12 @@ def settings_of_run(
 def data_changes(run: Path, config: Config) -> str:
     """Name the keys of the data that differ from those of a run's `config.yaml`, with values."""
     try:
-        before = flat(asdict(read_config(run).data))
+        saved = read_config(run)
     except UserError:
         return ""
-    now = flat(asdict(config.data))
+    if (saved.init_from is None) != (config.init_from is None):  # it gives the vocabulary
+        return f"init_from={saved.init_from}, now {config.init_from}"
+    before, now = flat(asdict(saved.data)), flat(asdict(config.data))
     changes = [
         f"data.{key}={before.get(key)!r}, now {now.get(key)!r}"
         for key in sorted({**before, **now}, key=_is_place)  # the text counts, not its place

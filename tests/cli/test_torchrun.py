@@ -66,6 +66,16 @@ def test_processes_that_cannot_find_one_another_are_refused(
     assert "MASTER_ADDR expected, but not set): start them with torchrun" in result.err
 
 
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"])
+def test_a_rank_that_is_no_number_is_refused(
+    train: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    result = train(f"run_dir={tmp_path / 'run'}")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert f"the environment has {name}='x', which is no whole number: unset it" in result.err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
 def test_a_training_whose_process_is_killed_goes_on_by_itself(corpus, tmp_path: Path) -> None:

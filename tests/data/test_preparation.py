@@ -1,5 +1,6 @@
 """Preparation: filters with counts, a cache that repairs itself, warnings about the text."""
 
+import errno
 import json
 import os
 import random
@@ -12,7 +13,7 @@ from dataclasses import replace
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, TypeAlias
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -215,6 +216,27 @@ def test_a_corrupt_folder_is_rebuilt(run: Preparation, damage: str) -> None:
     assert files(run().folder) == sound
     assert "is corrupt, or of another version, and is rebuilt" in run
     assert [*run.cache.iterdir()] == [folder]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "can't be read: Cannot allocate memory"),
+        (MemoryError("no memory"), "no memory"),
+    ],
+    ids=["the system", "Python"],
+)
+def test_a_folder_is_not_rebuilt_for_what_the_machine_lacks(
+    run: Preparation, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    folder = run().folder
+    sound = files(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "memmap", Mock(side_effect=error))
+        with pytest.raises((UserError, MemoryError), match=said):
+            run()
+    assert files(folder) == sound
+    assert "is corrupt" not in run
 
 
 @pytest.mark.parametrize("passes", [1, 2], ids=["tokenizer", "encoding"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from seq2seq.cli.training import start_training
 from seq2seq.config import TransformerConfig
@@ -106,6 +107,16 @@ def test_a_run_that_stops_before_its_first_update_is_resumed_from_there(
     for whole, resumed in zip(*folders, strict=True):
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert (whole / name).read_bytes() == (resumed / name).read_bytes()
+
+
+def test_a_resumed_run_that_is_given_another_start_is_refused_for_that(
+    own: Config, toy: Config, tmp_path: Path
+) -> None:
+    run, cache = tmp_path / "run", str(tmp_path / "cache")
+    alone = replace(own, init_from=None, data=replace(own.data, tokenizer=toy.data.tokenizer))
+    start_training(alone, run, OmegaConf.to_yaml(alone), OneProcess())
+    with pytest.raises(UserError, match=f"with init_from=None, now {own.init_from}: resume with"):
+        train(replace(own, cache=cache), run, resume=True)
 
 
 def test_text_in_characters_that_the_initial_model_does_not_know_is_refused(
