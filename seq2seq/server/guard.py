@@ -78,9 +78,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         request_headers = Headers(scope=scope)
-        # The prefix of paths that a proxy has removed.
-        prefix = request_headers.get("x-forwarded-prefix", "").strip("/")
-        scope["root_path"] = prefix and f"/{prefix}"
+        if prefix := request_headers.get("x-forwarded-prefix", "").strip("/"):
+            scope["root_path"] = f"/{prefix}"  # a part of the path, which a proxy may have removed
+            if not scope["path"].startswith(f"/{prefix}/"):
+                scope["path"] = f"/{prefix}{scope['path']}"
         start, status = time.monotonic(), 500
 
         async def send_guarded(message: Message) -> None:

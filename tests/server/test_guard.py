@@ -60,6 +60,19 @@ def test_any_host_of_an_origin_may_be_allowed() -> None:
             assert answer.status == 403, origin
 
 
+@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize("prefix", ["/mt", "/a/b/", "/translate"])
+def test_a_proxy_may_put_the_server_below_any_path(
+    server: Served, prefix: str, removed: bool
+) -> None:
+    for path in ("/", "/page/page.css", "/languages", "/translate?q=1&source=en&target=de"):
+        method = "POST" if "?" in path else "GET"
+        sent = path if removed else prefix.rstrip("/") + path
+        answer = server.ask(method, sent, headers={"x-forwarded-prefix": prefix})
+        assert answer.status == 200, path
+        assert answer.content == server.ask(method, path).content
+
+
 @pytest.mark.parametrize("path", ["/", "/health", "/nothing", "/page/page.js"])
 def test_every_answer_forbids_what_the_page_does_not_need(server: Served, path: str) -> None:
     headers = server.ask("GET", path).headers
