@@ -63,13 +63,20 @@ def report_unused(form: str, changed: Sequence[str]) -> None:
 
 def changed_functions(*modules: str) -> list[str]:
     """Return the names of functions that have changed, such as `transformer.attention()`."""
-    changed = []
+    return list(digests_of_edits(*modules))
+
+
+def digests_of_edits(*modules: str) -> dict[str, str]:
+    """Return the digests of functions that have changed, by their names; "" if one is gone."""
+    edits = {}
     for name in modules:
         if module := sys.modules.get(f"{PACKAGE}.{name}"):
             now = digests(module)
             before = {key: d for key, d in tested().items() if key.startswith(f"{name}:")}
-            changed += [key for key in before | now if before.get(key) != now.get(key)]
-    return [key.replace(":", ".") for key in changed if not key.endswith(":file")]
+            for key in before | now:
+                if before.get(key) != now.get(key) and not key.endswith(":file"):
+                    edits[key.replace(":", ".")] = now.get(key, "")
+    return edits
 
 
 def changed_classes(model: nn.Module) -> list[str]:

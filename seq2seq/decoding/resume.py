@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from seq2seq import __version__, files, system
-from seq2seq.changes import digest_of_classes
+from seq2seq.changes import MODEL, digest_of_classes, digests_of_edits
 from seq2seq.decoding.many import Chunk, ChunkOutput
 from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.translation import OutputWarnings
@@ -110,8 +110,9 @@ def resumable_output(path: str | Path, made_by: Mapping[str, Any]) -> Iterator[R
         elif state.exists():
             earlier = files.parse_json(state, files.read_regular_file(state, _MAX_BYTES), PartState)
             differences = []
-            for name, value in progress.made_by.items():
-                if (before := earlier.made_by.get(name)) != value:
+            for name in {**earlier.made_by, **progress.made_by}:
+                before, value = earlier.made_by.get(name), progress.made_by.get(name)
+                if before != value:
                     differences.append(f"{name} was {before} and is {value}")
             if differences:
                 raise UserError(
@@ -159,6 +160,8 @@ def made_by(
     classes = [digest_of_classes(model) for model in translator.models]
     if any(classes):
         chosen["files of the classes"] = classes
+    if edits := digests_of_edits(*MODEL, "search"):
+        chosen["changed functions"] = edits
     return {
         "model": _models_sha256(models),
         "seq2seq": __version__,

@@ -15,16 +15,21 @@ from typing import Any
 
 import pytest
 
-from seq2seq import system
+from seq2seq import search, system
 from seq2seq.decoding.many import ChunkOutput, make_chunks
-from seq2seq.decoding.resume import resumable_output
+from seq2seq.decoding.options import TranslationOptions
+from seq2seq.decoding.resume import made_by, resumable_output
 from seq2seq.decoding.translation import OutputWarnings
+from seq2seq.decoding.translator import Translator
 from seq2seq.errors import UserError
 from seq2seq.files import remove_leftovers
 from seq2seq.model_folder import TrainedModel, save_model
+from seq2seq.tokenizer import Tokenizer
+from tests.changes import Change, changed
 from tests.cli.conftest import SECONDS
 from tests.cli.test_torchrun import TORCHRUN
 from tests.faults.test_ranks import processes_in
+from tests.models import save_untrained
 from tests.server.live import wait_until
 
 LINES = 2100  # three chunks, the last one short
@@ -218,6 +223,30 @@ def test_lines_that_came_after_the_last_are_another_text(tmp_path: Path) -> None
     with pytest.raises(RuntimeError), resumable_output(tmp_path / "out", {}):
         raise RuntimeError
     assert not list(tmp_path.iterdir())
+
+
+def test_a_translation_goes_on_with_the_functions_that_began_it(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """As someone may edit the files of the package, or take an edit back."""
+    model, output = save_untrained(tmp_path / "model", tokenizer), tmp_path / "out"
+    translator = Translator.load(model, TranslationOptions(device="cpu"))
+
+    def write(made: dict[str, Any]) -> None:
+        with resumable_output(output, made) as part:
+            for _ in part.remaining(make_chunks("ab", 1)):
+                part.write(ChunkOutput(b"one\n", b"", OutputWarnings()))
+                raise RuntimeError
+
+    usual = made_by([str(model)], translator.options, translator)
+    with changed(Change(search, "length_penalty", lambda length, alpha: length**alpha)):
+        edited = made_by([str(model)], translator.options, translator)
+    for begun, now in ((usual, edited), (edited, usual)):
+        with pytest.raises(RuntimeError):
+            write(begun)
+        with pytest.raises(UserError, match=r"changed functions was .*search\.length_penalty\(\)"):
+            write(now)
+        output.with_name("out.resume.part").unlink()
 
 
 @pytest.mark.posix
