@@ -99,7 +99,8 @@ def _in_the_way(folder: Path) -> Path | None:
     if not folder.is_dir():
         return folder if folder.exists() else None
     run = RunFolder(folder)
-    paths = [path for path in sorted(folder.iterdir()) if path != run.lock]
+    # Temporary files are those of a process that was killed, such as the first configuration.
+    paths = [p for p in sorted(folder.iterdir()) if p != run.lock and not files.is_temporary(p)]
     try:
         read_config(folder)
     except UserError:
@@ -107,5 +108,4 @@ def _in_the_way(folder: Path) -> Path | None:
     left_over = {*run.files, run.events} - {run.finished}
     if not any(run.checkpoints.glob("[!.]*")):
         left_over.add(run.checkpoints)
-    unknown = (path for path in paths if path not in left_over)
-    return next((path for path in unknown if not files.is_temporary(path)), None)
+    return next((path for path in paths if path not in left_over), None)
