@@ -310,11 +310,11 @@ class _Sampler:
         return list(takewhile(known.__contains__, self.corpus.source(row).tolist()))
 
     def _is_suitable(self, pair: Sequence[list[int]], usual: Sequence[TokenIds]) -> bool:
-        """Return whether a pair is short enough, and noise gave it no unknown letters."""
+        """Return whether a pair is short enough, and has no more unknown pieces than usual."""
         for ids, usual_ids, longest in zip(pair, usual, self.corpus.longest, strict=True):
             if len(ids) >= longest:
                 return False
-            if self.noise and ids.count(UNKNOWN_ID) > np.count_nonzero(usual_ids == UNKNOWN_ID):
+            if ids.count(UNKNOWN_ID) > np.count_nonzero(usual_ids == UNKNOWN_ID):
                 return False
         return True
 

@@ -177,6 +177,14 @@ def test_control_symbols_stay_before_the_sources(tmp_path: Path) -> None:
         assert control not in source[1:] + target
 
 
+def test_a_source_that_is_read_in_its_normal_form_is_so_in_each_epoch(
+    tmp_path: Path, sentences: list[str], tokenizer: Tokenizer
+) -> None:
+    wide = ["\uff41 man", " ".join(sentences[:4])]
+    found = ids_of(new_sampled(tmp_path, tokenizer, wide, wide), 0)
+    assert tokenizer.decode([found[0][0]]) == ["a man"]
+
+
 def test_no_side_is_longer_than_the_longest(sampled: MakeSampled) -> None:
     found = sampled()
     corpus, pairs = found.corpus, ids_of(found, 0)
