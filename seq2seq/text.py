@@ -300,3 +300,45 @@ def is_header(line: str) -> bool:
         and all(cell and _HEADER.issuperset(cell) for cell in cells)
         and re.fullmatch(r'[\w\s"():/-]+', line) is not None
     )
+
+
+_FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
+_FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
+_CELLS = re.compile(rf"(?:\A|\t)({_FIELD}|)")
+
+
+def is_quoted(path: str | Path, lines: Iterable[tuple[int, str]]) -> bool:
+    """Return whether all quotation marks of a file's lines, given by number, are a spreadsheet's.
+
+    They stand around fields, and are doubled within. As a plain text may have such fields, one of
+    them must hold a quotation mark or a tab, or all fields are quoted, or just those with a comma.
+    Where nine lines in ten have quoted fields alone, one that breaks the quoting is an error.
+    """
+    is_needed, kinds = False, set[tuple[bool, bool]]()
+    count, all_quoted, broken = 0, 0, 0  # lines, those of quoted fields alone, the first no row
+    for number, line in lines:
+        count += 1
+        if '"' not in line:
+            kinds.add((False, "," in line))
+        elif not _ROW.fullmatch(line):
+            broken = broken or number
+        else:
+            fields = _FIELDS.findall(line)
+            kinds.update((field[0] == '"', "," in field) for field in fields)
+            is_needed = is_needed or any(re.search('""|\t', field[1:-1]) for field in fields)
+            all_quoted += all(field[0] == '"' for field in fields)
+    if broken and all_quoted > 0.9 * count:
+        raise UserError(
+            f"{path}:{broken}: a quotation mark that is not doubled, or a line break within a cell,"
+            " in a file of quoted cells: repair the cell"
+        )
+    quoted, with_comma = zip(*kinds, strict=True) if kinds else ((), ())
+    return not broken and (is_needed or (any(quoted) and (all(quoted) or quoted == with_comma)))
+
+
+def split_cells(line: str, *, quoted: bool) -> list[str]:
+    """Return the cells of a line, of which a spreadsheet may have quoted some."""
+    if not quoted or '"' not in line:
+        return line.split("\t")
+    cells: list[str] = _CELLS.findall(line)
+    return [cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell for cell in cells]

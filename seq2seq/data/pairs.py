@@ -21,16 +21,14 @@ from seq2seq.text import (
     SentencePair,
     has_text,
     is_header,
+    is_quoted,
     open_binary,
     read_text_lines,
+    split_cells,
 )
 
 LanguagePair: TypeAlias = tuple[str, str]
 """Codes of the source language and of the target language."""
-
-_FIELD = r'"(?:[^"]|"")*"|[^"\t\r]+'
-_FIELDS, _ROW = re.compile(_FIELD), re.compile(rf"(?:{_FIELD})?(?:\t(?:{_FIELD})?)*")
-_CELLS = re.compile(rf"(?:\A|\t)({_FIELD}|)")
 
 
 class PairsFile:
@@ -88,36 +86,9 @@ class PairsFile:
     @cached_property
     def _is_quoted(self) -> bool:
         """Whether quotation marks around the fields of a .tsv are a spreadsheet's, and no text."""
-        return self._suffix == ".tsv" and is_quoted(self._path)
-
-
-def is_quoted(path: str) -> bool:
-    """Return whether all quotation marks of a file are a spreadsheet's.
-
-    They stand around fields, and are doubled within. As a plain text may have such fields, one of
-    them must hold a quotation mark or a tab, or all fields are quoted, or just those with a comma.
-    Where nine lines in ten have quoted fields alone, one that breaks the quoting is an error.
-    """
-    is_needed, kinds = False, set[tuple[bool, bool]]()
-    all_quoted, broken = 0, 0  # lines of quoted fields alone, and the first line that is no row
-    number = 0
-    for number, line in enumerate(read_text_lines(path), start=1):
-        if '"' not in line:
-            kinds.add((False, "," in line))
-        elif not _ROW.fullmatch(line):
-            broken = broken or number
-        else:
-            fields = _FIELDS.findall(line)
-            kinds.update((field[0] == '"', "," in field) for field in fields)
-            is_needed = is_needed or any(re.search('""|\t', field[1:-1]) for field in fields)
-            all_quoted += all(field[0] == '"' for field in fields)
-    if broken and all_quoted > 0.9 * number:
-        raise UserError(
-            f"{path}:{broken}: a quotation mark that is not doubled, or a line break within a cell,"
-            " in a file of quoted cells: repair the cell"
-        )
-    quoted, with_comma = zip(*kinds, strict=True) if kinds else ((), ())
-    return not broken and (is_needed or (any(quoted) and (all(quoted) or quoted == with_comma)))
+        if self._suffix != ".tsv":
+            return False
+        return is_quoted(self._path, enumerate(read_text_lines(self._path), start=1))
 
 
 _BLOCK_BYTES = 1 << 16
@@ -136,19 +107,13 @@ def _read_tsv(path: str, quoted: bool, header: str) -> Iterator[SentencePair]:
             continue
         if not line and next(lines, None) is None:
             return  # a blank last line
-        row = _unquoted(line) if quoted and '"' in line else line.split("\t")
+        row = split_cells(line, quoted=quoted)
         if len(row) != 2:
             raise UserError(
                 f"{path}:{number}: has {len(row) - 1} tabs; a line is source, tab, target: save a"
                 " spreadsheet as text with tabs, without other columns or line breaks within cells"
             )
         yield SentencePair(*row)
-
-
-def _unquoted(line: str) -> list[str]:
-    """Return the cells of a spreadsheet's line, some of them in quotation marks."""
-    cells: list[str] = _CELLS.findall(line)
-    return [cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell for cell in cells]
 
 
 def _read_json_lines(path: str, languages: LanguagePair) -> Iterator[SentencePair]:

@@ -30,7 +30,7 @@ from seq2seq.case import upper_case
 from seq2seq.device import copy_to_device
 from seq2seq.errors import UserError
 from seq2seq.pieces import Span
-from seq2seq.text import is_header, read_text_lines
+from seq2seq.text import is_header, is_quoted, read_text_lines, split_cells
 from seq2seq.tokenizer import START_ID, UNKNOWN_ID, Tokenizer
 
 logger = logging.getLogger("seq2seq")
@@ -186,18 +186,23 @@ def read_glossary(path: str | Path) -> dict[str, str]:
     """Read a glossary: on each line a term, a tab, and its translation.
 
     Blank lines, comments, which begin with `#`, and a first line that names languages are skipped.
+    A spreadsheet may have quoted cells.
     """
     terms: dict[str, str] = {}
-    for number, line in enumerate(read_text_lines(path), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
+    lines = [
+        (number, line)
+        for number, line in enumerate(read_text_lines(path), start=1)
+        if line.strip() and not line.startswith("#")
+    ]
+    quoted = is_quoted(path, lines)
+    for number, line in lines:
         if number == 1 and is_header(line):
             logger.info(
                 f"seq2seq: {path}: the first line, {line!r}, names languages and is left out; if it"
                 " is a term, write another line above it"
             )
             continue
-        source, *targets = (" ".join(column.split()) for column in line.split("\t"))
+        source, *targets = (" ".join(cell.split()) for cell in split_cells(line, quoted=quoted))
         if len(targets) != 1:
             columns = f"{len(targets) + 1} columns" if targets else "one column"
             raise UserError(

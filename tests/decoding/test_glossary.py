@@ -62,9 +62,12 @@ def test_a_blank_term_is_refused(tokenizer: Tokenizer) -> None:
         ("English\tDeutsch\nsea\tMeer\nGerman\tdeutsch\n", {"sea": "Meer", "German": "deutsch"}),
         ("Term\tTranslation\nsea\tMeer\n", {"sea": "Meer"}),
         ("\ufeff# nautical\r\n\r\n sea \tla  mer\r\nsea\tla mer", {"sea": "la mer"}),
+        ('"English"\t"Deutsch"\n# a "b\n"sea"\t"die ""See"""\n', {"sea": 'die "See"'}),
+        ('sea\tMeer\n"sea, salt"\tMeersalz\n', {"sea": "Meer", "sea, salt": "Meersalz"}),
+        ('"sea"\tMeer\nsalt\tSalz\n', {'"sea"': "Meer", "salt": "Salz"}),
     ],
 )
-def test_names_of_languages_blank_lines_comments_and_copies_are_no_terms(
+def test_names_of_languages_blank_lines_comments_copies_and_quotes_of_cells_are_no_terms(
     tmp_path: Path, content: str, terms: dict[str, str]
 ) -> None:
     (tmp_path / "terms.tsv").write_bytes(content.encode())
