@@ -320,7 +320,8 @@ class _Sampler:
 
     def _add_noise(self, row: int, pair: SentencePair, controls: list[int]) -> SentencePair:
         language, target_language = self.languages
-        (target_language,) = target_languages(self.tokenizer.pieces(controls)) or (target_language,)
+        before = self.tokenizer.source_pieces(controls)
+        (target_language,) = target_languages(before) or (target_language,)
         numbers = self.seed, self.epoch, row
         return add_noise(pair, self.noise, (language, target_language), numbers)
 

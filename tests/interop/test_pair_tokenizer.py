@@ -3,18 +3,25 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor
 
+from seq2seq.data.corpus import FilterConfig
+from seq2seq.data.encoding import PairEncoder, SampledCorpus
+from seq2seq.data.noise import NoiseConfig
+from seq2seq.encoded_corpus import EncodedCorpus, new_corpus
 from seq2seq.errors import UserError
 from seq2seq.interop.marian import make_table
 from seq2seq.interop.pair_tokenizer import PairConfig, PairTokenizer, dump_pieces
 from seq2seq.tokenizer import END_ID, UNKNOWN_ID, tokenizer_errors
 from tests.interop.conftest import table, transformers
+from tests.zoo.test_bpe_dropout import ids_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -118,6 +125,30 @@ def test_language_pieces_are_controls_and_not_written(tokenizers: Both) -> None:
         assert re.fullmatch(">>[a-z]+<<", piece)
         assert ours.source_pieces([token_id]) == [piece]
         assert ours.decode([[token_id]]) == [""]
+
+
+def test_noise_follows_the_language_that_the_source_s_own_table_names(
+    spm_models: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    tables = []
+    for model, texts in zip(spm_models, (["o", "O"], ["i", "İ"]), strict=True):
+        pieces = SentencePieceProcessor(model_proto=model).encode(texts, out_type=str)
+        tables.append([*CONTROLS, *dict.fromkeys(chain(*pieces))])
+    files = tokenizer_files(spm_models, [*tables[0], "many", "more", "words", ">>tr<<"])
+    files["target_vocabulary.json"] = dump_pieces(tables[1])
+    tokenizer = PairTokenizer(files, PairConfig(separate_vocabularies=True), ("en", "tr"))
+    control = tokenizer.controls[">>tr<<"]
+    assert control >= tokenizer.vocab_size
+    encode = PairEncoder(tokenizer, [control], FilterConfig(), keeps_text=True)
+    ids, text, _ = encode((0, [["o"], ["i"]]))
+    with new_corpus(tmp_path / "ids") as write:
+        write(ids)
+    (tmp_path / "text").write_bytes(text)
+    noise = NoiseConfig(capitals=1.0)
+    corpus, given = EncodedCorpus(tmp_path / "ids"), (tmp_path / "text", tokenizer)
+    sampled = SampledCorpus(corpus, *given, rate=0.0, noise=noise, languages=("en", "de"), seed=1)
+    source, target = tokenizer.encode(["O"])[0], tokenizer.encode_target(["İ"])[0]
+    assert ids_of(sampled, 0) == [([control, *source], target)]
 
 
 def test_lone_surrogates_read_as_the_replacement_character(tokenizers: Both) -> None:
