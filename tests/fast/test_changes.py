@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from seq2seq.config import Positions, TransformerConfig
 from seq2seq.decoder import IncrementalDecoder, computes_the_same
 from seq2seq.decoding.ensemble import score_targets
 from seq2seq.fast.rows import computes_the_same_for_rows
-from seq2seq.fast.updates import make_updater
+from seq2seq.fast.updates import FastUpdater, fit_memory, make_updater
 from seq2seq.model_folder import make_transformer
+from seq2seq.run.start import try_update
 from seq2seq.tokenizer import START_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
 from seq2seq.update import Updater
@@ -78,6 +80,46 @@ def test_an_own_equation_has_its_parameters_and_buffers_in_a_training_in_bf16(
         assert all(calls > 0 for calls in model.buffers())
         found.append(losses)
     assert found[1] == pytest.approx(found[0], rel=2e-2)
+
+
+class Counting(Transformer):
+    """Counts the sentences that it has learned from."""
+
+    def __init__(self, *config: TransformerConfig, **sizes: int) -> None:
+        super().__init__(*config, **sizes)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        if self.training:
+            self.count(len(source))
+        return super().encode(source, source_mask)
+
+    def count(self, sentences: int) -> None:
+        self.seen += sentences
+
+
+class Replacing(Counting):
+    """Has another tensor after each batch."""
+
+    def count(self, sentences: int) -> None:
+        self.seen = self.seen + sentences
+
+
+@pytest.mark.parametrize("kind", [Counting, Replacing])
+def test_what_a_model_saves_of_its_training_is_that_of_the_updates_alone(
+    tmp_path: Path, kind: type[Transformer]
+) -> None:
+    corpus = encoded_corpus(tmp_path / "train.ids", V, 40, LONGEST - 2)
+    models = [make_model(kind) for _ in range(2)]
+
+    def make(model: Transformer, *given: Any, **chosen: Any) -> Updater:
+        updater = make_updater(model, *given, **chosen)
+        (fit_memory if isinstance(updater, FastUpdater) else try_update)(updater, 0)
+        return updater
+
+    for model, form in zip(models, (Updater, make), strict=True):
+        losses_of(form, model, corpus)
+    assert models[0].seen == models[1].seen > 3
 
 
 @pytest.mark.parametrize("positions", [1, 5, 30])
