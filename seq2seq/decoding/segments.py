@@ -96,7 +96,7 @@ def length_limits(
     source = max(1, min(longest, options.max_source_tokens) - added)
     target = source + extra
     if max_positions is not None:
-        source = min(source, max_positions - 1)
+        source = min(source, max_positions - added)
         target = min(target, max_positions - 1)
     for model in models:
         if model.config.positions is Positions.learned:

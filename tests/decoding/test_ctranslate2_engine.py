@@ -144,16 +144,26 @@ def test_what_the_engine_can_t_do_is_one_line(
         Translator(trained, options)
 
 
-def test_a_target_language_stands_before_the_source(
-    make_model: Callable[..., Transformer], sentences: list[str]
-) -> None:
+@pytest.fixture(scope="module")
+def of_two_languages(make_model: Callable[..., Transformer], sentences: list[str]) -> TrainedModel:
     config = TokenizerConfig(vocab_size=60)
     tokenizer = Tokenizer.train(sentences, config, controls=["<bt>", ">>de<<", ">>fr<<"])
     model = make_model(vocab_size=tokenizer.vocab_size, seed=3).float()
-    trained = TrainedModel(model, tokenizer, "en", "de")
+    return TrainedModel(model, tokenizer, "en", "de")
+
+
+def test_a_target_language_stands_before_the_source(
+    of_two_languages: TrainedModel, sentences: list[str]
+) -> None:
     texts = [
         [found.text for found in translator.translate(sentences[::9])]
         for to in ("de", "fr")
-        for translator in both(trained, beam_size=1, max_extra_tokens=5, to=to)
+        for translator in both(of_two_languages, beam_size=1, max_extra_tokens=5, to=to)
     ]
     assert texts[0] == texts[1] != texts[2] == texts[3]
+
+
+def test_what_stands_before_a_source_has_positions_too(of_two_languages: TrainedModel) -> None:
+    _, translator = both(of_two_languages, to="de", tag="<bt>", max_source_tokens=4096)
+    first, _ = translator.segments(["a " * 2000])[0]
+    assert len(first.source_ids) == translator.engine.max_positions
