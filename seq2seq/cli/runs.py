@@ -12,6 +12,7 @@ from tabulate import MIN_PADDING, tabulate
 from seq2seq.cli.messages import report
 from seq2seq.cli.text import print_json
 from seq2seq.errors import UserError, printable
+from seq2seq.report.card import plain_markdown
 from seq2seq.report.overview import (
     common_folder,
     find_runs,
@@ -120,9 +121,11 @@ def _print(rows: Sequence[dict[str, str]], notes: Sequence[str], form: str) -> N
     for part in _parts(rows, width):
         headers = list(part[0])
         cells = [list(row.values()) for row in part]
+        if form == "markdown":
+            headers, *cells = ([*map(plain_markdown, row)] for row in (headers, *cells))
         # Figures are right-aligned, and text is left-aligned.
         align = ["right" if _is_figure(column) else "left" for column in zip(*cells, strict=True)]
-        widths = [_width(title, [row[title] for row in part], width) for title in headers]
+        widths = [_width(title, [row[title] for row in part], width) for title in part[0]]
         wrap = {}
         if form == "text":
             of_titles = [max(1, one - MIN_PADDING) for one in widths]

@@ -120,14 +120,14 @@ def model_card(facts: ModelFacts) -> str:
     )
     kind = "Transformer (Vaswani et al. 2017)"
     if facts.model_class is not None:
-        kind = f"model of the class {_plain(facts.model_class)}, not the paper's,"
+        kind = f"model of the class {plain_markdown(facts.model_class)}, not the paper's,"
     description = (
-        f"A {kind} that translates {_plain(facts.source_language)} to"
-        f" {_plain(', '.join(facts.target_languages))}: {facts.parameters:,} parameters,"
-        f" {_plain(facts.origin)}."
+        f"A {kind} that translates {plain_markdown(facts.source_language)} to"
+        f" {plain_markdown(', '.join(facts.target_languages))}: {facts.parameters:,} parameters,"
+        f" {plain_markdown(facts.origin)}."
     )
     if facts.ended:
-        description += f" Training ended: {_plain(facts.ended)}."
+        description += f" Training ended: {plain_markdown(facts.ended)}."
     recipe = []
     for key, value in facts.config.items():
         if key.startswith(_RECIPE):
@@ -136,13 +136,13 @@ def model_card(facts: ModelFacts) -> str:
     template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
     return template.render(
         card_data=metadata.to_yaml(),
-        name=_plain(facts.name),
+        name=plain_markdown(facts.name),
         description=description,
         facts=facts,
         in_words=_in_words,
         recipe="\n".join(recipe),
         command=translate_command("FOLDER", facts.target_languages, facts.model_class),
-        plain=_plain,
+        plain=plain_markdown,
     )
 
 
@@ -186,7 +186,7 @@ def _in_words(name: str) -> str:
     return f"{_split(name)}{more}"
 
 
-def _plain(text: str) -> str:
+def plain_markdown(text: str) -> str:
     """Keep a text on its line and out of Markdown and HTML."""
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in _on_one_line(text))
 

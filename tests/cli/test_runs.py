@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import lxml.html
 import pytest
+from markdown_it import MarkdownIt
 from omegaconf import OmegaConf
 
 from seq2seq.files import write_folder
@@ -308,6 +310,16 @@ def test_a_latex_table_is_escaped_and_has_its_signatures_as_comments(
     assert len({len(row) for row in rows}) == 1
     assert rows[1][0].strip() == r"all\_\$"
     assert rows[2][0].strip() == r"50\%\_of\_A\&B"
+
+
+def test_a_markdown_table_shows_each_text_as_it_is(tmp_path: Path, seq2seq: Callable) -> None:
+    names = ["<bt>", "*b*", "a|b", "`c", "[d](e)", "\\", "x_y"]
+    for number, name in enumerate(names):
+        make_run(tmp_path / f"{number}", data__name=name)
+    table = seq2seq("runs", "--format", "markdown", tmp_path).out.partition("\n\n")[0]
+    html = MarkdownIt().enable("table").render(table)
+    rows = lxml.html.fromstring(html).xpath("//tbody/tr")
+    assert sorted(row[1].text_content() for row in rows) == sorted(names)
 
 
 def test_scores_of_several_signatures_are_said_not_to_be_comparable(
