@@ -232,8 +232,9 @@ class TrainingRun:
         trainer, running_mean = self.trainer, self.trainer.updater.running_mean
         checkpoint.restore_checkpoint(newest, trainer.model, trainer.optimizer)
         if running_mean is not None:
-            mean = checkpoint.read_mean(newest, trainer.model)  # of parameters, not of buffers
-            running_mean.model.load_state_dict(mean, strict=False)
+            mean = checkpoint.read_mean(newest, trainer.model)
+            buffers = dict(trainer.model.named_buffers())  # which have no mean
+            running_mean.model.load_state_dict(buffers | mean, strict=False)
         trainer.progress = before.progress
         # A signal ended the run here, and now a lower limit does.
         if trainer.limit_reached() and not before.progress.ended:

@@ -31,16 +31,17 @@ from seq2seq.decoding.translator import Translator
 from seq2seq.device import Compute
 from seq2seq.errors import UsageError, UserError
 from seq2seq.machine.processes import OneProcess, Processes
-from seq2seq.model_folder import checkpoints
+from seq2seq.model_folder import checkpoints, class_name
 from seq2seq.run.config import Config, cost_on_cpu
 from seq2seq.run.records import FileRecorder, describe_validation, read_metrics
 from seq2seq.run.start import describe, make_trainer
-from seq2seq.run.training import TrainingRun, run_training
+from seq2seq.run.training import Parts, TrainingRun, run_training
 from seq2seq.run.validation import Guessing
 from seq2seq.text import SentencePair
 from seq2seq.trainer import Progress
 from seq2seq.transformer import Transformer
 from seq2seq.update import Updater
+from tests.core.test_model_class import Tied
 from tests.toy import reversing, script_validation, train, validation, weights
 
 
@@ -262,6 +263,21 @@ def test_the_running_mean_is_validated_and_kept_as_the_best_model_if_wanted(
             assert_close(value.double(), exact, rtol=1e-5, atol=1e-6)
     assert_close(weights(tmp_path / "best"), validated[2], rtol=0, atol=0)
     assert_mean_of(tmp_path / "averaged", checkpoints(tmp_path)[-2:])
+
+
+def test_a_running_mean_is_resumed_with_the_newest_buffers(toy: Config, tmp_path: Path) -> None:
+    config = replace(toy, training=replace(toy.training, validate_mean=True))
+    config, parts = replace(config, model_class=class_name(Tied)), Parts(model_class=Tied)
+    run = TrainingRun(config, tmp_path, OneProcess(), parts)
+    model, mean = run.trainer.model, run.trainer.updater.running_mean
+    with torch.no_grad():
+        model.scale.fill_(3.0)
+        model.embedding.weight.zero_()
+    mean.update(model, 0.5)
+    run.save()
+    resumed = TrainingRun(config, tmp_path, OneProcess(), parts, resume=True)
+    resumed.restore()
+    assert_close(resumed.candidate().state_dict(), mean.model.state_dict(), rtol=0, atol=0)
 
 
 def test_a_resumed_run_has_neither_the_mean_nor_the_mark_of_its_earlier_end(
