@@ -51,7 +51,7 @@ class AttentionMaps:
         """
         rows = {"encoder": self.source, "decoder": self.target_input, "cross": self.target_output}
         weights = getattr(self, kind)
-        layers = _choose("layer", layer or len(weights), len(weights))
+        layers = _choose("layer", len(weights) if layer is None else layer, len(weights))
         heads = _choose("head", head, weights.shape[1])
         chosen = weights[layers[0] - 1 : layers[-1], heads[0] - 1 : heads[-1]]
         if chosen.numel() > most:

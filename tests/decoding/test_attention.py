@@ -68,6 +68,14 @@ def test_the_weights_are_equation_1_of_each_attention_between_the_pieces(
         np.testing.assert_allclose(weights.sum(-1).numpy(), 1.0, rtol=0, atol=1e-6)
 
 
+def test_layers_and_heads_are_counted_from_1(make_trained: MakeTrained) -> None:
+    maps = new_translator(make_trained()).attention(SOURCE, TARGET)
+    assert maps.record("cross")["layers"] == [2]
+    for layer, head, name in ((0, 1, "layer 0"), (3, 1, "layer 3"), (1, 0, "head 0")):
+        with pytest.raises(UserError, match=f"^{name}: must be from 1 to 2"):
+            maps.record("cross", layer, head)
+
+
 def test_blank_and_too_long_texts_are_refused(make_trained: MakeTrained) -> None:
     trained = make_trained(positions=Positions.learned, max_learned_positions=80)
     translator = new_translator(trained, max_extra_tokens=50)
