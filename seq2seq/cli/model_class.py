@@ -37,9 +37,10 @@ def import_class(name: str, option: str = "--model-class ") -> type[Transformer]
         ) from error
     kind = getattr(module, attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, Transformer)):
+        where = getattr(module, "__file__", None) or module_name  # a folder has no file
         raise UsageError(
-            f"{option}{name}: {getattr(module, '__file__', module_name)} has no class {attribute}"
-            f" that is a subclass of {class_name(Transformer)}"
+            f"{option}{name}: {where} has no class {attribute} that is a subclass of"
+            f" {class_name(Transformer)}"
         )
     return kind
 

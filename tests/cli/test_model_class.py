@@ -12,6 +12,7 @@ import torch
 from seq2seq.cli.model_class import import_class
 from seq2seq.decoding.resume import made_by
 from seq2seq.decoding.translator import Translator
+from seq2seq.errors import UsageError
 from seq2seq.model_folder import checkpoints, load_model
 from seq2seq.run.config import read_config
 from tests.cli.conftest import overrides
@@ -173,3 +174,9 @@ def test_training_refuses_a_name_that_is_no_class_of_models(
     assert result.code == 2
     assert re.search(r"model_class=gated.GatedFeedForward: .*gated.py has no class", result.err)
     assert not run.exists()
+
+
+def test_a_folder_in_place_of_its_module_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own_models").mkdir()
+    with pytest.raises(UsageError, match=r"own_models\.MyTransformer: own_models has no class"):
+        import_class("own_models.MyTransformer")
