@@ -37,7 +37,7 @@ from seq2seq.encoded_corpus import (
 )
 from seq2seq.errors import UserError
 from seq2seq.files import temporary_file
-from seq2seq.text import SentencePair
+from seq2seq.text import SentencePair, open_raw
 from seq2seq.tokenizer import UNKNOWN_ID, Tokenizer
 
 Log: TypeAlias = Callable[[str], None]
@@ -264,7 +264,7 @@ class SampledCorpus(EncodedCorpus):
         sampler = _Sampler(
             self.corpus, self.tokenizer, self.rate, self.noise, self.languages, self.seed, epoch
         )
-        with open(self.text, "rb") as text, new_corpus(path) as append:
+        with open_raw(self.text) as text, new_corpus(path) as append:
             chunks = iter(lambda: list(islice(text, _CHUNK_PAIRS)), [])
             with closing(map_in_processes(sampler, zip(count(0, _CHUNK_PAIRS), chunks))) as encoded:
                 for pairs in encoded:

@@ -20,6 +20,7 @@ from seq2seq.config import TrainingConfig, TransformerConfig
 from seq2seq.data.encoding import SampledCorpus
 from seq2seq.device import Compute
 from seq2seq.encoded_corpus import EncodedCorpus, encode_ids, new_corpus
+from seq2seq.errors import UserError
 from seq2seq.model_folder import new_transformer
 from seq2seq.tokenizer import END_ID, PADDING_ID, Tokenizer, TokenizerConfig
 from seq2seq.trainer import Trainer
@@ -165,6 +166,16 @@ def test_a_corpus_that_is_closed_encodes_no_more(sampled: MakeSampled) -> None:
     found.close()
     with pytest.raises(CancelledError):
         found.first_row(0)
+
+
+def test_text_that_is_removed_during_a_training_is_named(
+    tmp_path: Path, sentences: list[str], tokenizer: Tokenizer
+) -> None:
+    found = new_sampled(tmp_path, tokenizer, sentences, sentences)
+    found.first_row(0)
+    (tmp_path / "text").unlink()
+    with pytest.raises(UserError, match=r"text: no such file"):
+        found.first_row(1)
 
 
 def test_control_symbols_stay_before_the_sources(tmp_path: Path) -> None:
