@@ -28,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     one_by_one = rank == 0 and arguments.input == "-" and sys.stdin.isatty()
     if one_by_one and size > 1:
         raise UsageError("torchrun's processes don't answer line by line: give -i FILE")
+    if one_by_one and arguments.resume:
+        raise UsageError("--resume continues the translation of a file: give -i FILE")
     is_folder = Path(arguments.input).expanduser().is_dir()
     format_name = "" if is_folder else _document_format(arguments)
     _check_skipped(arguments.skip, is_folder=is_folder)

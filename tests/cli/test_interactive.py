@@ -1,9 +1,11 @@
 """`seq2seq translate` line by line, at a terminal."""
 
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,3 +48,12 @@ def test_ctrl_c_ends_it_in_one_line(terminal: Terminal) -> None:
     terminal.type("tw\x03")
     assert terminal.read_until("interrupted\r\n").endswith("\r\nseq2seq: interrupted\r\n")
     assert terminal.process.wait(SECONDS) == 128 + signal.SIGINT
+
+
+def test_lines_that_are_typed_are_not_resumed(
+    seq2seq: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    result = seq2seq("translate", "--model", "none", "--resume", "-o", "out")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("seq2seq: --resume continues the translation of a file: give -i")
