@@ -121,7 +121,9 @@ class Guard:
 
 def origin_pattern(origins: Collection[str]) -> re.Pattern[str]:
     """Return what matches an origin that is one of these; `*` stands for any characters in them."""
-    return re.compile("|".join(re.escape(x).replace(r"\*", ".+") for x in origins) or r"(?!)")
+    return re.compile(
+        "|".join(re.escape(x.lower()).replace(r"\*", ".+") for x in origins) or r"(?!)"
+    )
 
 
 MAX_CONNECTIONS = 500
