@@ -148,6 +148,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 def make_server(app: ASGIApp, *, grace: int) -> uvicorn.Server:
     """Make the server of an application; it may take `grace` seconds to finish open requests."""
+    # Its warnings have bytes of a form in them, and no time.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         app,
         http="h11",

@@ -349,6 +349,7 @@ HOSTILE_FORMS = [
     (FORM, b"q=\xff&source=en&target=de"),
     (FORM, b"&".join(b"q%d=" % i for i in range(1002))),
     ("multipart/form-data; boundary=", b"x"),
+    ("multipart/form-data; boundary=f", b"secret"),
     ("multipart/form-data; boundary=f", b"--f\r\n\r\nx"),
     ("multipart/form-data; boundary=frontier", multipart(*[("q", "a")] * 1001)[0]),
     # The first takes time by the square of its size; others let half surrogate pairs in.
@@ -358,11 +359,13 @@ HOSTILE_FORMS = [
 ]
 
 
-def test_hostile_bodies_are_refused(server: Served) -> None:
+def test_hostile_bodies_are_refused(server: Served, caplog: pytest.LogCaptureFixture) -> None:
     bodies = [("application/json", body) for body in HOSTILE_JSON]
     for kind, body in [*bodies, *HOSTILE_FORMS]:
         answer = server.ask("POST", "/translate", body, {"content-type": kind})
         assert (answer.status, list(answer.json)) == (400, ["error"]), body[:40]
+    # Those of libraries have bytes of a body in them.
+    assert {record.name for record in caplog.records} <= {"seq2seq"}
 
 
 def test_other_paths_are_refused_as_json(server: Served) -> None:
