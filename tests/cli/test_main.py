@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from seq2seq.cli.main import main
+from seq2seq.cli.train import train
 
 
 def test_help_needs_no_torch() -> None:
@@ -50,6 +51,18 @@ def test_standard_streams_that_can_t_be_used(
     assert result.returncode == 1
     assert message in result.stderr
     assert result.stderr.count(b"\n") == 1
+
+
+def test_settings_for_a_reader_who_has_gone_are_no_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    with pytest.raises(BrokenPipeError):  # after which `main` returns 0
+        train(["--cfg", "job"])
 
 
 def test_an_internal_error_is_one_line(monkeypatch: pytest.MonkeyPatch, seq2seq: Callable) -> None:
