@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from seq2seq.decoding.options import TranslationOptions
 from seq2seq.decoding.resume import made_by
 from seq2seq.decoding.translation import OutputWarnings
 from seq2seq.decoding.translator import Translator
-from seq2seq.documents.document import Languages
+from seq2seq.documents.document import File, Languages
 from seq2seq.documents.folder import MADE, FolderTranslation, read_document
 from seq2seq.documents.formats import read_file
 from seq2seq.documents.translate import translate_file
@@ -52,15 +52,16 @@ class DocumentsJob:
 def translate_document(job: DocumentsJob, format_name: str) -> None:
     """Translate a document of a format, and report what to check."""
     translator, name = job.load_translator(), file_name(job.input)
-    with progress_bar(" texts", job.output) as bar:
-        with open_input(job.input) as source:
-            document = read_document(source, name)
-        content, warnings = _translate(job, translator, bar, name, document, format_name)
+    with open_input(job.input) as source:
+        document = read_document(source, name)
+    file = _read(job, translator, name, document, format_name)
+    # Opened before the work, which would be lost if it can't be.
+    with open_output(job.output) as output, progress_bar(" texts", job.output) as bar:
+        content, warnings = translate_file(file, translator, _shown_by(bar))
         if not warnings.lines:
             report(f"{name}: nothing in it is to be translated")
-        with open_output(job.output) as output:
-            output.write(content)
-            output.flush()
+        output.write(content)
+        output.flush()
     report(str(warnings))
 
 
@@ -114,14 +115,25 @@ def _translate(
     content: bytes,
     format_name: str,
 ) -> tuple[bytes, OutputWarnings]:
+    file = _read(job, translator, name, content, format_name)
+    return translate_file(file, translator, _shown_by(bar))
+
+
+def _read(
+    job: DocumentsJob, translator: Translator, name: str, content: bytes, format_name: str
+) -> File:
     # A source language without a name is not to be detected.
     source_language = translator.source_language or UNNAMED[1]
     languages = Languages(source_language, translator.target_language)
-    file = read_file(name, content, languages, format_name, fuzzy=job.fuzzy)
+    return read_file(name, content, languages, format_name, fuzzy=job.fuzzy)
+
+
+def _shown_by(bar: "tqdm[NoReturn]") -> Callable[[int, int], None]:
+    """Return what shows how many more texts are translated."""
     before = bar.n
 
     def show(count: int, segments: int) -> None:
         bar.total = before + segments
         bar.update(before + count - bar.n)
 
-    return translate_file(file, translator, show)
+    return show

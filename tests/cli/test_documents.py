@@ -67,6 +67,17 @@ def test_a_document_keeps_all_but_its_words(
     assert as_lines.out.count("\n") == HTML.count("\n")
 
 
+def test_a_document_whose_output_can_t_be_written_is_not_translated_first(
+    model: Path, seq2seq: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seq2seq.cli.documents.translate_file", work := Mock())
+    (tmp_path / "film.srt").write_text(SRT)
+    files = ("-i", tmp_path / "film.srt", "-o", tmp_path / "nowhere" / "film.srt")
+    result = seq2seq("translate", "--model", model, *files)
+    assert (result.code, result.out, work.called) == (1, "", False)
+    assert re.fullmatch(r"seq2seq: \S+/nowhere/film.srt: can't be written: .+\n", result.err)
+
+
 @pytest.mark.posix
 def test_the_documents_of_a_folder_are_translated_and_all_else_is_copied(
     site: Site, tmp_path: Path
