@@ -20,15 +20,9 @@ from seq2seq.score import Score
 _ON_THE_HUB = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _CODE = re.compile("[a-z]{2,3}")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_RECIPE = (
-    "data.tokenizer.",
-    "data.filter.",
-    "model.",
-    "model_class",
-    "training.",
-    "search.",
-    "bleu",
-    "seed",
+_RECIPE = re.compile(
+    r"data\.(tokenizer|filter|noise)\.|data\.corpora\.[^.]+\.(weight|tag|target_language)$"
+    r"|model\.|model_class|init_sha256|training\.|search\.|bleu|seed"
 )
 
 
@@ -130,7 +124,7 @@ def model_card(facts: ModelFacts) -> str:
         description += f" Training ended: {plain_markdown(facts.ended)}."
     recipe = []
     for key, value in facts.config.items():
-        if key.startswith(_RECIPE):
+        if _RECIPE.match(key):
             recipe.append(f"{key}={_on_one_line(str(value))}")
     text = (resources.files(__package__) / "templates" / "card.md").read_text("utf-8")
     template = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)

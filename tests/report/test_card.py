@@ -98,3 +98,18 @@ def test_the_card_of_a_mean_has_its_run(
     recipe, file = "training.max_steps=4", run.parent / "train.source"
     assert recipe in card.text
     assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text
+
+
+def test_the_recipe_has_noise_corpora_and_the_start_but_no_paths() -> None:
+    """The digests of the data's files are on the card already."""
+    recipe = {
+        "init_sha256": "0123",
+        "data.noise.typos": 0.1,
+        "data.corpora.back.weight": 0.5,
+        "data.corpora.back.tag": "<bt>",
+        "data.corpora.de.target_language": "de",
+    }
+    places = {"init_from": "/home/me/run", "data.corpora.back.source": "/home/me/text"}
+    card = model_card(ModelFacts("m", "en", ["de"], 1, "", config=recipe | places))
+    assert {f"{key}={value}" for key, value in recipe.items()} <= set(card.splitlines())
+    assert "/home/me" not in card
