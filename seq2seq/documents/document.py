@@ -96,9 +96,14 @@ class Languages:
     target: str
 
 
+def language_of(code: str) -> str:
+    """Return the language of a code, without the country or script that it adds."""
+    return re.split("[-_]", code.lower())[0]
+
+
 def same_language(found: str, other_code: str) -> bool:
     """Whether two codes may stand for one language, whatever country or script they add."""
-    language, other_language = (re.split("[-_]", code.lower())[0] for code in (found, other_code))
+    language, other_language = language_of(found), language_of(other_code)
     return language == other_language or len(language) != len(other_language)
 
 

@@ -1,5 +1,6 @@
 """TMX: units get the variant in the target language."""
 
+import pytest
 from lxml import etree
 
 from seq2seq.documents.document import Mark
@@ -34,6 +35,30 @@ def test_only_units_without_a_translation_get_one() -> None:
     assert texts[3:] == [[("en", "Done"), ("de-DE", "Fertig")], [("fr", "Seul")]]
     assert not read("tmx", joined).texts
     assert '\n    <tuv xml:lang="de"><seg>Die' in joined
+
+
+@pytest.mark.parametrize(
+    ("variants", "written"),
+    [
+        ("eng:One", "eng:One de:Eins"),
+        ("deu: eng:One", "deu:Eins eng:One"),
+        ("deu:Eins eng:", None),
+        ("eng:One deu:Alt", None),
+        ("eng:One fra: deu:", "eng:One de:Eins fra: deu:"),  # which one is German is not known
+        ("en:One fil:Isa", "en:One de:Eins fil:Isa"),
+        ("en:One fil:", "en:One de:Eins fil:"),
+    ],
+)
+def test_a_code_of_three_letters_is_no_other_variant_s_language(
+    variants: str, written: str | None
+) -> None:
+    pairs = [pair.split(":") for pair in variants.split()]
+    unit = "".join(f'<tuv xml:lang="{code}"><seg>{x}</seg></tuv>' for code, x in pairs)
+    source = "eng" if "eng:" in variants else "en"
+    document = read("tmx", f'<tmx><header srclang="{source}"/><body><tu>{unit}</tu></body></tmx>')
+    joined = document.join([("Eins",) for _ in document.texts])
+    found = [f"{x.get(L)}:{x.findtext('seg') or ''}" for x in etree.fromstring(joined).iter("tuv")]
+    assert found == (written or variants).split()
 
 
 L = "{http://www.w3.org/XML/1998/namespace}lang"
