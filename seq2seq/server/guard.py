@@ -121,9 +121,12 @@ class Guard:
 
 def origin_pattern(origins: Collection[str]) -> re.Pattern[str]:
     """Return what matches an origin that is one of these; `*` stands for any characters in them."""
-    return re.compile(
-        "|".join(re.escape(x.lower()).replace(r"\*", ".+") for x in origins) or r"(?!)"
+    # As browsers write them: in small letters, and without the port that is usual for the scheme.
+    written = (
+        re.sub(r"(?<=^http)(://.+):80$|(?<=^https)(://.+):443$", r"\1\2", x.lower())
+        for x in origins
     )
+    return re.compile("|".join(re.escape(x).replace(r"\*", ".+") for x in written) or r"(?!)")
 
 
 MAX_CONNECTIONS = 500

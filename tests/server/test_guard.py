@@ -48,6 +48,15 @@ def test_a_page_that_is_allowed_may_ask() -> None:
         assert served.ask("GET", "/health", headers={"origin": "http://any"}).status == 200
 
 
+def test_the_usual_port_of_an_origin_may_be_named() -> None:
+    origins = ["https://a.example:443", "http://[::1]:80", "https://b.example:80"]
+    with serve_fake(origins=origins) as served:
+        for origin in ("https://a.example", "http://[::1]", "https://b.example:80"):
+            assert served.ask("GET", "/health", headers={"origin": origin}).status == 200, origin
+        other = served.ask("GET", "/health", headers={"origin": "https://b.example"})
+        assert other.status == 403
+
+
 def test_any_host_of_an_origin_may_be_allowed() -> None:
     origins = ["moz-extension://*", "https://*.Friend.example"]  # browsers write small letters
     with serve_fake(origins=origins) as served:
