@@ -25,7 +25,11 @@ _DECLARED_WITHIN = 4096  # bytes of a file in which it says its encoding
 _PYTHONS_OWN = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 _SAMPLE = "<a b='0'>"  # the same bytes in all encodings that contain ASCII
 # What the HTML standard reads in place of these, because of what is found under these names.
-_AS_WINDOWS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
+_AS_WINDOWS = {
+    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874",
+    "tis-620": "cp874", "gb2312": "gbk", "big5": "big5hkscs", "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}  # fmt: skip
 
 
 def _write_java_escapes(error: UnicodeError) -> tuple[str, int]:
