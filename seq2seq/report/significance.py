@@ -4,6 +4,7 @@ The paired test is bootstrap resampling (Koehn 2004). Its seed is sacreBLEU's: 1
 environment variable SACREBLEU_SEED.
 """
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def compare(
                 value=float(result.score),
                 difference=float(result.score - of_baseline.score),
                 p_value=float(result.p_value or 0.0) if testable else 1.0,
-                interval=(float(result.mean - result.ci), float(result.mean + result.ci)),
+                interval=_interval(result.mean, result.ci, metric),
                 differing_lines=differing,
                 signature=str(signature),
             )
@@ -112,8 +113,13 @@ def bleu_interval(
     check_seed()
     metric = bleu_metric(ScoreConfig(tokenize=tokenize))
     result = metric.corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
-    # With few lines, the interval can reach beyond the range of a score.
-    return max(0.0, result._mean - result._ci), min(100.0, result._mean + result._ci)
+    return _interval(result._mean, result._ci, "BLEU")
+
+
+def _interval(mean: float, radius: float, metric: str) -> tuple[float, float]:
+    """Return bounds within the range of a score, beyond which they can reach with few lines."""
+    highest = math.inf if metric == "TER" else 100.0
+    return max(0.0, float(mean - radius)), min(highest, float(mean + radius))
 
 
 def line_chrf(hypothesis: str, reference: str) -> float:

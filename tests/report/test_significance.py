@@ -92,6 +92,17 @@ def test_an_interval_is_that_of_resampled_texts() -> None:
     assert bleu_interval(outputs, references) == pytest.approx(expected, abs=2)
 
 
+def test_no_interval_is_wider_than_the_range_of_its_score() -> None:
+    references = ["the cat sat on the mat", "the dog barks", "hello world again"]
+    better = [references[0], "a dog barks", references[2]]
+    intervals = {x.metric: x.interval for x in compare({"a": ["a"] * 3, "b": better}, [references])}
+    assert intervals.pop("TER")[0] == 0.0
+    assert {bounds[1] for bounds in intervals.values()} == {100.0}
+    worse = compare({"a": better, "b": ["many words that nobody said here"] * 3}, [references])
+    assert worse[-1].metric == "TER"
+    assert worse[-1].interval[1] > 100.0
+
+
 @pytest.mark.parametrize(
     ("metric", "difference", "p_value", "better"),
     [
