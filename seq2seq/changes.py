@@ -31,13 +31,13 @@ _LAYERS = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity)
 _KNOWN = (
     "builtins",
     "typing",
-    "torch.",
+    "torch",
     f"{PACKAGE}.decoder",
-    f"{PACKAGE}.decoding.",
-    f"{PACKAGE}.fast.",
+    f"{PACKAGE}.decoding",
+    f"{PACKAGE}.fast",
     *(f"{PACKAGE}.{name}" for name in MODEL),
 )
-"""The beginnings of the names of modules whose classes are known."""
+"""The modules and packages whose classes and functions are known."""
 
 
 @cache
@@ -105,7 +105,7 @@ def changed_classes(model: nn.Module) -> list[str]:
 
 def is_own(module: str) -> bool:
     """Return whether a class of a module with this name is a user's own."""
-    return not module.startswith(_KNOWN)
+    return not any(f"{module}.".startswith(f"{known}.") for known in _KNOWN)
 
 
 def digest_of_classes(model: nn.Module) -> str:

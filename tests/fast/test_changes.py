@@ -163,3 +163,9 @@ def test_the_function_that_python_3_14_makes_of_annotations_is_no_change(
     for each in (nn.Module, Own):
         monkeypatch.setattr(each, "__annotate_func__", lambda _: {}, raising=False)
     assert changes.changed_classes(make_model(Own)) == [Own.__qualname__]
+
+
+@pytest.mark.parametrize("name", ["typing_of_mine", "seq2seq.transformer_of_mine"])
+def test_a_module_of_ones_own_may_have_a_name_that_begins_like_a_known_one(name: str) -> None:
+    own = type("Own", (Transformer,), {"__module__": name})
+    assert changes.changed_classes(make_model(own)) == ["Own"]
