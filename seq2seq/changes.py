@@ -83,11 +83,20 @@ def changed_classes(model: nn.Module) -> list[str]:
     """Return the names of a model's classes that are not known, and of the methods they replace.
 
     A method of `Transformer` that a subclass or an instance has in another form is called
-    `transformer.Transformer.project()`, as if its file were edited.
+    `transformer.Transformer.project()`, as if its file were edited; so is `forward`, if the model
+    has a hook. Hooks of other modules, a module in several places and a function of one's own as an
+    attribute, such as an activation, have names as well.
     """
-    names = dict[str, None]()
-    for module in model.modules():
+    names, met = dict[str, None](), set[nn.Module]()
+    for _, module in model.named_modules(remove_duplicate=False):
         types = type(module).__mro__
+        if module in met:
+            names[f"{types[0].__qualname__} in several places"] = None
+            continue
+        met.add(module)
+        if has_hooks(module):
+            hooked = "transformer.Transformer.forward()" if module is model else "a hook of {}"
+            names[hooked.format(types[0].__qualname__)] = None
         own = [each for each in types if is_own(each.__module__)]
         if own or (types[0].__module__.startswith("torch.") and types[0] not in _LAYERS):
             names[types[0].__qualname__] = None
@@ -100,11 +109,20 @@ def changed_classes(model: nn.Module) -> list[str]:
                     start = each.__module__.removeprefix(f"{PACKAGE}.")
                     names[f"{start}.{each.__qualname__}.{key}()"] = None
                     break
+            else:
+                function = vars(module).get(key)
+                if is_own(getattr(function, "__module__", None) or "builtins"):
+                    names[f"{types[0].__qualname__}.{key}()"] = None
     return list(names)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether a module has hooks of its forward pass."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
 def is_own(module: str) -> bool:
-    """Return whether a class of a module with this name is a user's own."""
+    """Return whether what a module of this name defines is a user's own."""
     return not any(f"{module}.".startswith(f"{known}.") for known in _KNOWN)
 
 

@@ -19,16 +19,23 @@ put the forms in place: `replace_modules` exchanges modules for others that shar
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from torch import nn
+
+from seq2seq.changes import has_hooks
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def replace_modules(model: nn.Module, kind: type[M], make: Callable[[M], nn.Module]) -> None:
-    """Replace each module of exactly this kind by `make(module)`, in place."""
+    """Replace each module of exactly this kind and without hooks by `make(module)`, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is kind:
+            if is_plain(child, kind):
                 setattr(parent, name, make(child).train(child.training))
+
+
+def is_plain(module: nn.Module, kind: type[M]) -> TypeGuard[M]:
+    """Return whether a module is exactly of this kind, without hooks and a `forward` of its own."""
+    return type(module) is kind and not has_hooks(module) and "forward" not in vars(module)

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, FunctionCtx
 from torch.nn import functional as F
 
+from seq2seq.changes import has_hooks
 from seq2seq.decoder import override
+from seq2seq.fast import is_plain
 from seq2seq.transformer import (
     Decoder,
     DecoderLayer,
@@ -24,7 +26,7 @@ def fused_attention(
 ) -> Tensor:
     """Compute `transformer.attention`; dropout must be an `nn.Dropout`."""
     assert isinstance(dropout, nn.Dropout)
-    if dropout._forward_pre_hooks:  # a hook reads the weights, which the fused kernel never stores
+    if has_hooks(dropout):  # a hook reads the weights, which the fused kernel never stores
         return attention(query, key, value, mask, dropout)
     rate = dropout.p if dropout.training else 0.0
     return F.scaled_dot_product_attention(query, key, value, mask, rate)
@@ -69,7 +71,7 @@ class JoinedProjections(MultiHeadAttention):
 
 def has_matrices(module: MultiHeadAttention) -> bool:
     """Return whether the projections are matrices, and not modules of a user's own."""
-    return all(type(linear) is nn.Linear for linear in (module.w_q, module.w_k, module.w_v))
+    return all(is_plain(linear, nn.Linear) for linear in (module.w_q, module.w_k, module.w_v))
 
 
 def _project(x: Tensor, *linears: nn.Linear) -> Sequence[Tensor]:
@@ -151,4 +153,4 @@ def can_put_relu_in_matmul(module: nn.Module) -> bool:
     """Return whether a module computes equation 2 by a matrix, a bias and the ReLU."""
     if type(module) is not FeedForward or module.activation is not torch.relu:
         return False
-    return type(module.inner) is nn.Linear and module.inner.bias is not None
+    return is_plain(module.inner, nn.Linear) and module.inner.bias is not None

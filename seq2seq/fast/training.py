@@ -409,7 +409,9 @@ class FastModel:
                     module.share = torch.as_tensor(self.numbers.dropout)
                     module.is_hashed = self.compiled and on_trial("hashed_dropout")
                 # Fused attention reads the rate of its dropout on the host; no graph records it.
-                elif on_gpu and isinstance(module, MultiHeadAttention):
+                elif isinstance(module, MultiHeadAttention) and isinstance(
+                    module.dropout, GpuDropout
+                ):
                     module.dropout = nn.Dropout(module.dropout.p)
             self.dropouts = {
                 m: m.p

@@ -1,6 +1,7 @@
 """A change of the paper's file is obeyed by training and translation, fast forms or not."""
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from tests.changes import (
     losses_of,
     make_model,
     name_of,
+    translations_by_prefixes,
+    translations_of,
 )
 from tests.toy import encoded_corpus
 
@@ -169,3 +172,42 @@ def test_the_function_that_python_3_14_makes_of_annotations_is_no_change(
 def test_a_module_of_ones_own_may_have_a_name_that_begins_like_a_known_one(name: str) -> None:
     own = type("Own", (Transformer,), {"__module__": name})
     assert changes.changed_classes(make_model(own)) == ["Own"]
+
+
+def times_three(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    return 3 * output
+
+
+def sums_to_the_left(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    return output + output.cumsum(dim=1)
+
+
+def set_activation(layer: Any) -> None:
+    layer.feed_forward.activation = lambda x: x.relu().cumsum(dim=1)
+
+
+CHANGED_OBJECTS: dict[str, Callable[[Any], object]] = {
+    "a hook of a model": lambda model: model.register_forward_hook(times_three),
+    "a hook of a layer": lambda m: m.decoder.layers[0].register_forward_hook(sums_to_the_left),
+    "a hook of a projection": lambda model: [
+        layer.self_attention.w_q.register_forward_hook(times_three)
+        for layer in model.decoder.layers
+    ],
+    "a hook of dropout": lambda m: m.decoder.layers[0].dropout.register_forward_hook(times_three),
+    "an activation": lambda model: set_activation(model.decoder.layers[0]),
+    "a layer in two places": lambda m: m.decoder.layers.__setitem__(1, m.decoder.layers[0]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_OBJECTS.values(), ids=CHANGED_OBJECTS)
+def test_a_change_of_an_object_is_obeyed(change: Callable[[Any], object], tmp_path: Path) -> None:
+    corpus = encoded_corpus(tmp_path / "train.ids", V, 40, LONGEST - 2)
+    models = [make_model(Transformer) for _ in range(4)]
+    for model in models:
+        change(model)
+    plain, fast = losses_of(Updater, models[0], corpus), losses_of(make_updater, models[1], corpus)
+    assert fast == pytest.approx(plain, rel=1e-4)
+    expected, found = translations_by_prefixes(models[2]), translations_of(models[3], "cpu")
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each.token_ids for each in ours] == [each.token_ids for each in theirs]
+        assert [each.score for each in ours] == pytest.approx([e.score for e in theirs], abs=1e-4)
