@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{run_folder}: has {len(folders)} checkpoints, not {arguments.last}: lower --last"
         )
     of_run = RunFolder(run_folder).averaged
-    output = of_run if arguments.output is None else Path(arguments.output)
+    output = of_run if arguments.output is None else Path(arguments.output).expanduser()
     check_model_path(output)
     folders = folders[-arguments.last :]
     mean = average(folders, choose_classes(folders, arguments.model_class)[-1])

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.library and arguments.to != "web":
         raise UsageError(f"--library is for --to web, not for --to {arguments.to}: remove it")
-    folder = Path(arguments.output)
+    folder = Path(arguments.output).expanduser()
     if folder.exists():
         raise UserError(f"{folder}: already exists; choose another folder")
     model = find_model(Path(arguments.model))

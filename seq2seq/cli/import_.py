@@ -16,7 +16,7 @@ from seq2seq.run.folder import translate_command
 
 def run(arguments: argparse.Namespace) -> int:
     """Import a model with its card, or else a short one, and say what it is."""
-    folder, output = Path(arguments.folder), Path(arguments.output)
+    folder, output = Path(arguments.folder), Path(arguments.output).expanduser()
     if output.exists():
         raise UserError(f"{output}: already exists; choose another folder")
     if not folder.is_dir():
