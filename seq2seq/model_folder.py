@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from seq2seq.changes import is_own
 from seq2seq.config import TransformerConfig
 from seq2seq.controls import target_languages
 from seq2seq.errors import UserError
@@ -296,11 +297,16 @@ def _module_types(model: Transformer) -> dict[str, str]:
 def _functions(model: Transformer) -> dict[str, str]:
     """Name the functions that modules have as attributes, such as an activation."""
     return {
-        f"{name}.{key}": value.__name__
+        f"{name}.{key}": _function_name(value)
         for name, module in model.named_modules()
         for key, value in vars(module).items()
-        if not key.startswith("_") and callable(value) and hasattr(value, "__name__")
+        if not key.startswith("_") and callable(value) and hasattr(value, "__qualname__")
     }
+
+
+def _function_name(function: Any) -> str:
+    module = function.__module__ or "builtins"
+    return f"{module}.{function.__qualname__}" if is_own(module) else str(function.__name__)
 
 
 def _tensor_types(model: Transformer) -> dict[str, str]:

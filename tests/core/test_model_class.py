@@ -102,6 +102,14 @@ def exchange_function(model: Transformer) -> None:
     model.encoder.layers[0].feed_forward.activation = torch.tanh
 
 
+def relu(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp(-1, 1)
+
+
+def exchange_function_of_this_name(model: Transformer) -> None:
+    model.encoder.layers[0].feed_forward.activation = relu
+
+
 def add_layer(model: Transformer) -> None:
     model.encoder.layers.append(model.encoder.layers[0])
 
@@ -128,6 +136,10 @@ def halve(model: Transformer) -> None:
         (exchange_layer, "its encoder.layers.0.feed_forward is .*Own"),
         (exchange_norm, "its decoder.layers.0.feed_forward_norm is .*RMSNorm"),
         (exchange_function, "layers.0.feed_forward.activation is tanh, that of .* is relu"),
+        (
+            exchange_function_of_this_name,
+            r"activation is .*test_model_class\.relu, that of .* is relu",
+        ),
         (add_layer, "its encoder.layers.1 is .*EncoderLayer, that of .* is absent"),
         (share_layer, r"cross_attention.w_q.weight is absent, that of .* is a parameter \(8, 8\)"),
         (widen, r"its encoder.layers.0.feed_forward.inner.weight is torch.float32 \(9, 8\)"),
