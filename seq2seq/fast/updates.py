@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
+from seq2seq import update
 from seq2seq.batches import cut
 from seq2seq.changes import changed_code, changed_functions, report_unused
 from seq2seq.device import Compute, HostCopy, oom_as_user_error
@@ -264,7 +265,10 @@ def make_updater(
     model: Transformer, *given: Any, compute: Compute, compiled: bool = True, **chosen: Any
 ) -> Updater:
     """Make a fast updater, or a plain one for changed code that the fast one would not obey."""
-    own_update = [name for name in changed_functions("update") if name.startswith(_REPEATED)]
+    edited = changed_functions("update")
+    own_update = [name for name in edited if name.startswith(_REPEATED)]
+    if "update.make_adam()" in edited and not update.make_adam(model).defaults.get("fused"):
+        own_update.append("update.make_adam()")  # only fused optimizers read `found_inf`
     changed = own_update + changed_code(model)
     if own_update or (changed and not rows.computes_the_same_for_rows(model)):
         report_unused("fast training", changed)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seq2seq import changes, transformer
+from seq2seq import changes, transformer, update
 from seq2seq.config import Positions, TransformerConfig
 from seq2seq.decoder import IncrementalDecoder, computes_the_same
 from seq2seq.decoding.ensemble import score_targets
@@ -172,6 +172,21 @@ def test_the_function_that_python_3_14_makes_of_annotations_is_no_change(
 def test_a_module_of_ones_own_may_have_a_name_that_begins_like_a_known_one(name: str) -> None:
     own = type("Own", (Transformer,), {"__module__": name})
     assert changes.changed_classes(make_model(own)) == ["Own"]
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.RAdam])
+def test_an_optimizer_that_no_fast_form_can_stop_is_obeyed(
+    make: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = encoded_corpus(tmp_path / "train.ids", V, 40, LONGEST - 2)
+
+    def make_adam(model: nn.Module) -> Any:
+        return make(model.parameters(), lr=0.0)
+
+    with changed(Change(update, "make_adam", make_adam)):
+        plain = losses_of(Updater, make_model(Transformer), corpus)
+        assert losses_of(make_updater, make_model(Transformer), corpus) == plain
+    assert "update.make_adam() changed" in caplog.text
 
 
 def times_three(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
