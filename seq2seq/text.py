@@ -103,19 +103,12 @@ def create_binary(path: str | Path) -> Iterator[BinaryIO]:
     if os.path.basename(path) in ("", "."):  # which Path would drop
         raise UserError(f"{path}: names a folder; give the path of a file")
     path = Path(path).expanduser()
-    with errors_as_user_errors(path), output_file(path) as file:
-        has_nothing = False
-        try:
-            with _compressor(file, path.suffix.lower()) as stream:
-                try:
-                    yield stream
-                except BaseException:
-                    has_nothing = file.seekable() and stream.tell() == 0
-                    raise
-        finally:
-            if has_nothing:  # but the header and the end that a compressor writes
-                file.seek(0)
-                file.truncate()
+    with (
+        errors_as_user_errors(path),
+        output_file(path) as file,
+        _compressor(file, path.suffix.lower()) as stream,
+    ):
+        yield stream
 
 
 def iterate_lines(stream: Iterable[bytes], *, keep_returns: bool = False) -> Iterator[bytes]:

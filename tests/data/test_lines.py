@@ -179,13 +179,6 @@ def test_written_files_are_read_back(tmp_path: Path, suffix: str) -> None:
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_nothing_is_left_if_work_ends_before_it_writes(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(KeyboardInterrupt), create_binary(tmp_path / f"text{suffix}"):
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("name", "says"), [(".", "is a folder"), ("file/text", "Not a directory")])
 def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "file").touch()
