@@ -103,7 +103,8 @@ def train(words: list[str]) -> int:
     except _FailedRun as failed:
         raise failed.error from None
     except Exception as error:
-        is_output = isinstance(error, OSError) and not error.filename  # of what Hydra prints
+        # Of what Hydra prints; its own MissingConfigException is an OSError without a number.
+        is_output = isinstance(error, OSError) and error.errno and not error.filename
         if is_output or hasattr(error, "__notes__"):  # a run's
             raise
         usage_error = error if isinstance(error, UserError) else UsageError(explain(error))
