@@ -219,8 +219,7 @@ class ResidualNorm(nn.LayerNorm):
         if not x.is_cuda:
             return super().forward(x)
         with torch.autocast("cuda", enabled=False):
-            weight = self.weight.to(x.dtype)
-            bias = None if self.bias is None else self.bias.to(x.dtype)
+            weight, bias = (None if p is None else p.to(x.dtype) for p in (self.weight, self.bias))
             return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 

@@ -113,10 +113,10 @@ def test_updates_are_those_of_the_cpu_and_never_wait(
         torch.testing.assert_close(*map(weights_of, trainers), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_norm_on_a_gpu_has_the_epsilon_of_the_plain_one(bias: bool) -> None:
+@pytest.mark.parametrize("parameters", [{}, {"bias": False}, {"elementwise_affine": False}])
+def test_a_norm_on_a_gpu_has_the_epsilon_of_the_plain_one(parameters: dict[str, bool]) -> None:
     x = torch.randn(5, 16)
-    plain = nn.LayerNorm(16, eps=0.5, bias=bias)
+    plain = nn.LayerNorm(16, eps=0.5, **parameters)
     perturb(plain)
     expected = plain(x)
     found = ResidualNorm(plain.to(CUDA))(x.to(CUDA))
