@@ -166,6 +166,8 @@ def _read_set(run: Path, config: Config, name: str) -> TextSet:
     split = Split(config.data, name)
     with folder_of_text(run):
         numbered = [(n, pair) for n, pair in enumerate(split.pairs(), 1) if has_text(pair)]
+    if not numbered:  # the files are others than those of the training
+        raise UserError(f"data.{name}: {split}: no pair has text on both sides; check the files")
     texts = [pair.source for _, pair in numbered], [pair.target for _, pair in numbered]
     numbers = [number for number, _ in numbered]
     return TextSet(_short_name(name), *texts, split.target_language, numbers)

@@ -19,6 +19,7 @@ from seq2seq.model_folder import find_model
 from seq2seq.report.record import ScoreRecord, read_scores, record_scores
 from seq2seq.run.data_record import DataRecord, read_data_record
 from seq2seq.score import Score
+from tests.report.conftest import copy_run
 
 FIGURES = (
     '{"step": 5, "valid/bleu": 1e308}',
@@ -116,6 +117,18 @@ def test_validation_text_that_is_a_pipe_is_refused(
     assert main(["report", str(copy)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{pipe}: not a regular file" in line
+
+
+def test_a_set_that_has_lost_its_text_is_named(
+    run: Path, tmp_path: Path, seq2seq: Callable
+) -> None:
+    blank = tmp_path / "blank"
+    blank.write_text("\n" * 5)
+    copy = copy_run(run, tmp_path / "run", {"data.test.target": str(blank)})
+    result = seq2seq("report", copy)
+    assert result.code == 1
+    source = run.parent / "test.source"
+    assert f"data.test: {source} and {blank}: no pair has text on both sides" in result.err
 
 
 def test_files_that_a_user_keeps_beside_a_model_are_not_replaced(
