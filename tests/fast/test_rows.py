@@ -220,3 +220,14 @@ def test_every_dropout_drops(make_model: MakeModel, corpus: EncodedCorpus) -> No
         torch.testing.assert_close(of_rows(fast, corpus, pairs)[0], exact)
         fast.model.train()
         assert of_rows(fast, corpus, pairs)[0] != exact, name
+
+
+def test_a_dropout_that_drops_everything_does_so(
+    make_model: MakeModel, corpus: EncodedCorpus
+) -> None:
+    models = [make_model(vocab_size=V, dropout=0.0) for _ in "12"]
+    for model in models:
+        model.encoder.layers[0].dropout.p = 1.0
+    pairs = batches_of(corpus)[0]
+    expected = of_padded_batch(models[0].train(), corpus, pairs)
+    assert of_rows(FastModel(models[1], Compute()), corpus, pairs)[0] == pytest.approx(expected[0])

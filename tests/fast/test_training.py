@@ -310,6 +310,11 @@ def test_hashed_numbers_are_uniform_and_independent_of_those_of_other_layers() -
         assert abs(product.mean()) < 5 / 12 / 2**10
 
 
+def test_hardly_any_element_is_kept_at_a_rate_of_almost_one() -> None:
+    torch.manual_seed(1)
+    assert random_keep_mask(torch.empty(2**10), 1 - 1e-6).sum() < 5
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_mask_of_any_shape_has_that_of_its_input(dtype: torch.dtype) -> None:
     for shape in [(1,), (3,), (2, 3, 5), (4, 4), (0, 3)]:
