@@ -267,5 +267,7 @@ class RunningMean:
         """Add the parameters after an update, with their weight."""
         for mean, new in zip(self.weights.values(), model.parameters(), strict=True):
             mean.lerp_(new, weight)
-        for buffer, newest in zip(self.model.buffers(), model.buffers(), strict=True):
-            buffer.copy_(newest)
+        newest = dict(model.named_buffers())
+        for name, buffer in self.model.named_buffers():
+            if name in newest and newest[name].shape == buffer.shape:  # a cache may grow in either
+                buffer.copy_(newest[name])

@@ -19,7 +19,7 @@ from seq2seq.model_folder import make_transformer
 from seq2seq.run.start import try_update
 from seq2seq.tokenizer import START_ID
 from seq2seq.transformer import MultiHeadAttention, Transformer
-from seq2seq.update import Updater
+from seq2seq.update import RunningMean, Updater
 from tests.changes import (
     CONFIG,
     EDITS,
@@ -123,6 +123,25 @@ def test_what_a_model_saves_of_its_training_is_that_of_the_updates_alone(
     for model, form in zip(models, (Updater, make), strict=True):
         losses_of(form, model, corpus)
     assert models[0].seen == models[1].seen > 3
+
+
+class Growing(Transformer):
+    """Makes a buffer that isn't saved when it is first needed, and a larger one later."""
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        if "ones" not in dict(self.named_buffers()) or len(self.ones) < len(source):
+            self.register_buffer("ones", torch.ones(len(source)), persistent=False)
+        return super().encode(source, source_mask)
+
+
+def test_a_running_mean_needs_no_buffers_that_grow() -> None:
+    model = make_model(Growing)
+    mean = RunningMean(model)
+    for count in (1, 2, 3):
+        model(torch.full((count, 2), 5), torch.full((count, 1), START_ID))
+        if count > 1:
+            mean.model(torch.full((count - 1, 2), 5), torch.full((count - 1, 1), START_ID))
+        mean.update(model, 0.5)
 
 
 @pytest.mark.parametrize("positions", [1, 5, 30])
