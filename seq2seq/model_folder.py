@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from seq2seq.changes import is_own
@@ -271,7 +271,7 @@ def check_restorable(trained: TrainedModel) -> None:
     model, tokenizer = trained.model, trained.tokenizer
     sizes = (tokenizer.vocab_size, tokenizer.source_vocab_size)
     made = meta_transformer(model.config, *sizes, own_class(model))
-    for describe in (_module_types, _functions, _tensor_types, _parameter_shapes):
+    for describe in (_module_types, _functions, _tensor_types, _parameter_shapes, _numbers):
         ours, theirs = describe(model), describe(made)
         for name in {**ours, **theirs}:
             if (found := ours.get(name, "absent")) != (expected := theirs.get(name, "absent")):
@@ -307,6 +307,17 @@ def _functions(model: Transformer) -> dict[str, str]:
 def _function_name(function: Any) -> str:
     module = function.__module__ or "builtins"
     return f"{module}.{function.__qualname__}" if is_own(module) else str(function.__name__)
+
+
+def _numbers(model: Transformer) -> dict[str, str]:
+    """Name the numbers with which known modules compute in evaluation mode, such as an epsilon."""
+    return {
+        f"{name}.{key}": str(value)
+        for name, module in model.named_modules()
+        if not (is_own(type(module).__module__) or isinstance(module, nn.Dropout))
+        for key, value in vars(module).items()
+        if key != "training" and isinstance(value, int | float)
+    }
 
 
 def _tensor_types(model: Transformer) -> dict[str, str]:

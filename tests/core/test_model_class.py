@@ -110,6 +110,10 @@ def exchange_function_of_this_name(model: Transformer) -> None:
     model.encoder.layers[0].feed_forward.activation = relu
 
 
+def change_number(model: Transformer) -> None:
+    model.encoder.layers[0].self_attention_norm.eps = 0.5
+
+
 def add_layer(model: Transformer) -> None:
     model.encoder.layers.append(model.encoder.layers[0])
 
@@ -140,6 +144,7 @@ def halve(model: Transformer) -> None:
             exchange_function_of_this_name,
             r"activation is .*test_model_class\.relu, that of .* is relu",
         ),
+        (change_number, "layers.0.self_attention_norm.eps is 0.5, that of .* is 1e-06"),
         (add_layer, "its encoder.layers.1 is .*EncoderLayer, that of .* is absent"),
         (share_layer, r"cross_attention.w_q.weight is absent, that of .* is a parameter \(8, 8\)"),
         (widen, r"its encoder.layers.0.feed_forward.inner.weight is torch.float32 \(9, 8\)"),
