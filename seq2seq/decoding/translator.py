@@ -67,7 +67,7 @@ class Translator:
     ) -> None:
         options = options or TranslationOptions()
         together = trained if isinstance(trained, Sequence) else [trained]
-        if not all(isinstance(model, TrainedModel) for model in together):
+        if not (together and all(isinstance(model, TrainedModel) for model in together)):
             raise TypeError(f"{trained!r} is not a trained model: call Translator.load(folder)")
         if len(together) > 1:
             from seq2seq.decoding.ensemble import check_ensemble

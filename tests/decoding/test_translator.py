@@ -153,8 +153,9 @@ def test_a_translator_is_made_of_a_model_and_may_name_its_language(
     make_translator: MakeTranslator,
 ) -> None:
     assert make_translator(to="de").target_language == make_translator().target_language == "de"
-    with pytest.raises(TypeError, match=r"'RUN' is not a trained model: call Translator.load"):
-        Translator("RUN")  # type: ignore[arg-type]
+    for no_model in ("RUN", []):
+        with pytest.raises(TypeError, match="is not a trained model: call Translator.load"):
+            Translator(no_model)  # type: ignore[arg-type]
     names = {"Translation", "TranslationOptions", "Translator", "__version__"}
     assert names == set(dir(seq2seq))
 
