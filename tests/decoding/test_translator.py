@@ -154,7 +154,7 @@ def test_a_translator_is_made_of_a_model_and_may_name_its_language(
 ) -> None:
     assert make_translator(to="de").target_language == make_translator().target_language == "de"
     for no_model in ("RUN", []):
-        with pytest.raises(TypeError, match="is not a trained model: call Translator.load"):
+        with pytest.raises(TypeError, match=r"is not a trained model: call Translator.load"):
             Translator(no_model)  # type: ignore[arg-type]
     names = {"Translation", "TranslationOptions", "Translator", "__version__"}
     assert names == set(dir(seq2seq))
