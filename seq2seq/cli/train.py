@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -103,8 +104,9 @@ def train(words: list[str]) -> int:
     except _FailedRun as failed:
         raise failed.error from None
     except Exception as error:
-        # Of what Hydra prints; its own MissingConfigException is an OSError without a number.
-        is_output = isinstance(error, OSError) and error.errno and not error.filename
+        # Of what Hydra prints; some of its own errors are OSErrors, too.
+        is_hydras = isinstance(error, HydraException)
+        is_output = isinstance(error, OSError) and not (is_hydras or error.filename)
         if is_output or hasattr(error, "__notes__"):  # a run's
             raise
         usage_error = error if isinstance(error, UserError) else UsageError(explain(error))
