@@ -104,7 +104,7 @@ def train(words: list[str]) -> int:
     except _FailedRun as failed:
         raise failed.error from None
     except Exception as error:
-        # Of what Hydra prints; some of its own errors are OSErrors, too.
+        # What Hydra prints couldn't be written; some of its own errors are OSErrors, too.
         is_hydras = isinstance(error, HydraException)
         is_output = isinstance(error, OSError) and not (is_hydras or error.filename)
         if is_output or hasattr(error, "__notes__"):  # a run's
