@@ -123,7 +123,7 @@ def settings_of_run(
 
 
 def data_changes(run: Path, config: Config) -> str:
-    """Name the keys of the data that differ from those of a run's `config.yaml`, with values."""
+    """Name what differs from a run's `config.yaml` and gives other data, with values."""
     try:
         saved = read_config(run)
     except UserError:
